@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -89,7 +90,7 @@ absl::StatusOr<Answer> Grant::Message(const v1::ClientMessage&) {
   return Misused("this grant takes no messages but End");
 }
 
-/// One client. Used by the socket's thread, except for Send and Cut.
+/// One client. Used by the socket's thread, except for Send, Cut and HasGone.
 class FdSocket::Connection {
  public:
   Connection(UniqueFd fd, Peer who, int64_t now_ns)
@@ -105,6 +106,11 @@ class FdSocket::Connection {
   void Cut() {
     MutexLock lock(mutex_);
     if (!closed_) CutLocked();
+  }
+  bool HasGone() {
+    MutexLock lock(mutex_);
+    pollfd end{.fd = fd_.get(), .events = POLLRDHUP, .revents = 0};
+    return closed_ || ::poll(&end, 1, 0) > 0;
   }
   /// Remaining references to the connection must not keep its descriptor open.
   UniqueFd Close() {
@@ -154,6 +160,7 @@ class FdSocket::GrantLink final : public Link {
     return connection_->Send(message, descriptor);
   }
   void Cut() override { connection_->Cut(); }
+  bool HasGone() override { return connection_->HasGone(); }
 
  private:
   const std::shared_ptr<Connection> connection_;

@@ -45,6 +45,8 @@ class Link {
   virtual bool Send(v1::ServerMessage message, int descriptor = -1) = 0;
   /// Ends the connection and with it every grant on it.
   virtual void Cut() = 0;
+  /// Whether the client has closed its end, or was cut: its grants hear of it soon.
+  virtual bool HasGone() = 0;
 };
 
 /// The answer of a grant; without a body, none is sent to a message that has no number. The client

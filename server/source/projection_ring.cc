@@ -130,11 +130,13 @@ absl::Status ProjectionRing::CanAttachLocked() {
 }
 
 absl::Status ProjectionRing::CanAttach() {
+  DetachGone();
   MutexLock lock(mutex_);
   return CanAttachLocked();
 }
 
-absl::StatusOr<AttachableRing::Attachment> ProjectionRing::Attach(std::function<void()> cut) {
+absl::StatusOr<AttachableRing::Attachment> ProjectionRing::Attach(Producer producer) {
+  DetachGone();
   MutexLock lock(mutex_);
   OCTAVO_RETURN_IF_ERROR(CanAttachLocked());
   Attachment attached{.connection = attachment_ + 1, .fd = {}};
@@ -142,7 +144,7 @@ absl::StatusOr<AttachableRing::Attachment> ProjectionRing::Attach(std::function<
   ++attachment_;
   client_ = port_.Connect(/*by_ring=*/true);
   connected_ = feeding_ = true;
-  cut_ = std::move(cut);
+  producer_ = std::move(producer);
   const ProjectionPushProgress totals = port_.Totals();
   StoreInt(memory_.server()->state, static_cast<int64_t>(RingState::kRunning));
   StoreInt(memory_.server()->next_record, totals.next_sequence);
@@ -154,12 +156,24 @@ absl::StatusOr<AttachableRing::Attachment> ProjectionRing::Attach(std::function<
   return attached;
 }
 
+void ProjectionRing::DetachGone() {
+  std::function<bool()> has_gone;
+  int64_t connection = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!connected_) return;
+    has_gone = producer_.has_gone;
+    connection = attachment_;
+  }
+  if (has_gone()) Detach(connection);
+}
+
 void ProjectionRing::Detach(int64_t connection) {
   MutexLock lock(mutex_);
   if (!open_ || !connected_ || connection != attachment_) return;
   Look();
   connected_ = feeding_ = false;
-  cut_ = nullptr;
+  producer_ = {};
   steps_.push_back({.what = Step::What::kGone, .client = client_, .why = ""});
   memory_.WakeServer();
 }
@@ -227,7 +241,7 @@ void ProjectionRing::Break(const std::string& why) {
   ++broken_;
   memory_.Refuse(why);
   memory_.WakeProducer();
-  cut_now_ = std::exchange(cut_, nullptr);
+  cut_now_ = std::exchange(producer_.cut, nullptr);
   news_ = why;
 }
 
@@ -329,7 +343,7 @@ void ProjectionRing::End() {
     MutexLock lock(mutex_);
     if (!open_) return;
     open_ = feeding_ = false;
-    cut_ = nullptr;
+    producer_ = {};
     left = std::move(steps_);
     StoreInt(memory_.server()->state, static_cast<int64_t>(RingState::kClosed));
     memory_.WakeProducer();

@@ -41,7 +41,7 @@ class ProjectionRing final : public AttachableRing {
 
   // -- producers' side
   /// FailedPrecondition (RING_TAKEN, JOB_STATE).
-  absl::StatusOr<Attachment> Attach(std::function<void()> cut) override;
+  absl::StatusOr<Attachment> Attach(Producer producer) override;
   /// The status that Attach would return now.
   absl::Status CanAttach();
   void Detach(int64_t connection) override;
@@ -69,6 +69,8 @@ class ProjectionRing final : public AttachableRing {
 
   ProjectionRing(ProjectionPort* port, int64_t slots, RingMemory memory,
                  std::shared_ptr<void> reserved);
+  /// Detaches a producer that has gone.
+  void DetachGone();
   absl::Status CanAttachLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The reason why the slot cannot be taken, or "".
@@ -91,7 +93,8 @@ class ProjectionRing final : public AttachableRing {
   uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0, released_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t broken_ ABSL_GUARDED_BY(mutex_) = 0;  // producers that were cut off
   std::deque<Step> steps_ ABSL_GUARDED_BY(mutex_);
-  std::function<void()> cut_ ABSL_GUARDED_BY(mutex_), cut_now_ ABSL_GUARDED_BY(mutex_);
+  Producer producer_ ABSL_GUARDED_BY(mutex_);  // empty functions: none
+  std::function<void()> cut_now_ ABSL_GUARDED_BY(mutex_);
   std::string news_ ABSL_GUARDED_BY(mutex_);  // for the log
   // What the producer was told last; of the thread.
   uint64_t told_released_ = 0;

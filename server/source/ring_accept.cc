@@ -117,7 +117,7 @@ void RingPort::Break(const std::string& what) {
   TellProducer();
   memory_.WakeProducer();
   gone_ = std::chrono::steady_clock::now();
-  cut_now_ = std::exchange(cut_, nullptr);
+  cut_now_ = std::exchange(producer_.cut, nullptr);
   broken_ = text;
 }
 

@@ -7,7 +7,8 @@ namespace octavo::source {
 absl::StatusOr<handoff::Answer> RingGrant::Open(const handoff::Peer&, const handoff::v1::Present&,
                                                 std::shared_ptr<handoff::Link> link) {
   OCTAVO_ASSIGN_OR_RETURN(AttachableRing::Attachment attached,
-                          ring_->Attach([link] { link->Cut(); }));
+                          ring_->Attach({.cut = [link] { link->Cut(); },
+                                         .has_gone = [link] { return link->HasGone(); }}));
   connection_ = attached.connection;
   const auto fd = std::make_shared<const UniqueFd>(std::move(attached.fd));
   handoff::Answer answer{.message = {}, .descriptor = fd->get(), .keep = fd};

@@ -73,11 +73,13 @@ absl::Status RingPort::CanAttachLocked() const {
 }
 
 absl::Status RingPort::CanAttach() {
+  DetachGone();
   MutexLock lock(mutex_);
   return CanAttachLocked();
 }
 
-absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut) {
+absl::StatusOr<RingPort::Attachment> RingPort::Attach(Producer producer) {
+  DetachGone();
   Attachment attached;
   {
     MutexLock lock(mutex_);
@@ -86,7 +88,7 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
     ++connection_;
     ++counts_.connections;
     counts_.connected = feeding_ = true;
-    cut_ = std::move(cut);
+    producer_ = std::move(producer);
     overruns_before_ = counts_.overrun_records;
     memory_.BeginProducer(connection_, seen_, next_record_);
     TellProducer();
@@ -98,13 +100,25 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
   return attached;
 }
 
+void RingPort::DetachGone() {
+  std::function<bool()> has_gone;
+  int64_t connection = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!counts_.connected) return;
+    has_gone = producer_.has_gone;
+    connection = connection_;
+  }
+  if (has_gone()) Detach(connection);
+}
+
 void RingPort::Detach(int64_t connection) {
   {
     MutexLock lock(mutex_);
     if (connection != connection_ || !counts_.connected) return;
     if (open_) Look();
     counts_.connected = feeding_ = false;
-    cut_ = nullptr;
+    producer_ = {};
     gone_ = Steady::now();
   }
   RingServer();

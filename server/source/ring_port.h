@@ -56,7 +56,7 @@ class RingPort final : public AttachableRing {
 
   // -- producers' side
   /// FailedPrecondition (RING_TAKEN; SCAN_STATE: the scan takes no more records).
-  absl::StatusOr<Attachment> Attach(std::function<void()> cut) override;
+  absl::StatusOr<Attachment> Attach(Producer producer) override;
   /// The status that Attach would return now.
   absl::Status CanAttach();
   void Detach(int64_t connection) override;
@@ -93,6 +93,8 @@ class RingPort final : public AttachableRing {
   void RingServer();
   absl::StatusOr<std::chrono::nanoseconds> MayWait(std::chrono::steady_clock::time_point began)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Detaches a producer that has gone.
+  void DetachGone();
   absl::Status CanAttachLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CutIfBroken();
   void Tell(const std::string& news);
@@ -121,7 +123,8 @@ class RingPort final : public AttachableRing {
   model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
   int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) =
       0;  // counts_.overrun_records when the producer attached: a producer counts only its own
-  std::function<void()> cut_ ABSL_GUARDED_BY(mutex_), cut_now_ ABSL_GUARDED_BY(mutex_);
+  Producer producer_ ABSL_GUARDED_BY(mutex_);  // empty functions: none
+  std::function<void()> cut_now_ ABSL_GUARDED_BY(mutex_);
   std::string broken_ ABSL_GUARDED_BY(mutex_);  // news not reported yet
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);

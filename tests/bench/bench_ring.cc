@@ -256,7 +256,7 @@ Figures FromRing(Device& device, const SpectralConfig& c, int64_t records, int64
                         &clock);
   Ok(port.OpenMemory(device));
   const uint64_t seed = std::random_device{}();
-  auto attached = Take(port.Attach([] { Die("the producer was cut off"); }));
+  auto attached = Take(port.Attach({.cut = [] { Die("the producer was cut off"); }}));
   const std::string fd = std::to_string(attached.fd.get()), seed_text = std::to_string(seed),
                     threads_text = std::to_string(threads);
   const pid_t child = ::fork();

@@ -139,7 +139,7 @@ class Server {
 
  private:
   void Attach() {
-    auto attached = port_->Attach([this] { ++cuts_; });
+    auto attached = port_->Attach({.cut = [this] { ++cuts_; }});
     if (!attached.ok()) return;
     Require(attached->connection > connection_ && attached->fd);
     connection_ = attached->connection;
@@ -259,13 +259,13 @@ class FrameServer {
     if (input_.Byte() % 2 != 0) ring_->Detach(connection_);
     port_->Close();
     Check();
-    Require(!ring_->Attach([] {}).ok());
+    Require(!ring_->Attach({.cut = [] {}}).ok());
     Require(budget_.used_bytes() == spec_.frames * port_->spec().frame_bytes());
   }
 
  private:
   void Attach() {
-    auto attached = ring_->Attach([this] { ++cuts_; });
+    auto attached = ring_->Attach({.cut = [this] { ++cuts_; }});
     if (!attached.ok()) return;
     Require(attached->connection > connection_ && attached->fd);
     connection_ = attached->connection;

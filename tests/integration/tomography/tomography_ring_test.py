@@ -186,6 +186,17 @@ class TomographyRing(DaemonTest):
             self.assertEqual(ring.counts["records"], len(self.frames))
         np.testing.assert_array_equal(self.read(name), self.expected)
 
+    def test_one_producer_after_the_other(self):
+        """Each finds the place of the one before free at once."""
+        scan = self.client.submit_scan(octavo.ring(idle_timeout=-1), octavo.raster(8, 8, volumes=1), samples=64).name
+        name = self.submit()
+        for turn in range(30):
+            for kind in (dict(scan=scan), dict(job=name)):
+                self.client.open_ring(**kind).close()
+                self.client.ring_ticket(**kind)
+        self.assertEqual(self.account(name).status.connections, 31)
+        self.client.cancel(scan)
+
     def test_killed_in_the_middle_and_followed_by_another(self):
         name = self.submit()
         for number, at in enumerate((1, 9, 30)):

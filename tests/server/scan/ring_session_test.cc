@@ -43,7 +43,7 @@ class Producer {
   void Run() {
     while (!port_->CanAttach().ok())
       std::this_thread::yield();  // the session has not opened the ring yet
-    auto attached = port_->Attach([] {});
+    auto attached = port_->Attach({.cut = [] {}});
     ASSERT_THAT(attached.status(), IsOk());
     octavo_ring ring;
     char error[256] = "";

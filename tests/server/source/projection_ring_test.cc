@@ -73,7 +73,7 @@ class ProjectionRingTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(ring_, port_->OpenRing(kSlots));
   }
   void Attach() {
-    auto attached = ring_->Attach([this] { ++cuts_; });
+    auto attached = ring_->Attach({.cut = [this] { ++cuts_; }});
     ASSERT_THAT(attached.status(), IsOk());
     attachment_ = attached->connection;
     char error[256] = "";
@@ -377,7 +377,7 @@ TEST_F(ProjectionRingTest, ARingOutlivesNothing) {
   EXPECT_EQ(octavo_ring_trouble(&c_), EPIPE);
   std::memset(octavo_ring_server_of(&c_), 0x7f,
               64);  // the memory is the producer's as long as it maps it
-  EXPECT_EQ(InfoOf(ring_->Attach([] {}).status()).reason, Reason::kJobState);
+  EXPECT_EQ(InfoOf(ring_->Attach({.cut = [] {}}).status()).reason, Reason::kJobState);
   ring_->Detach(attachment_);
 }
 
@@ -424,7 +424,7 @@ TEST_F(ProjectionRingTest, WrongSlotsAreNamed) {
 TEST_F(ProjectionRingTest, OneProducerAtATime) {
   Open(8);
   Attach();
-  const auto second = ring_->Attach([] {});
+  const auto second = ring_->Attach({.cut = [] {}});
   EXPECT_EQ(InfoOf(second.status()).reason, Reason::kRingTaken);
   EXPECT_EQ(InfoOf(ring_->CanAttach()).reason, Reason::kRingTaken);
   ring_->Detach(attachment_ + 1);  // of nobody
@@ -442,6 +442,22 @@ TEST_F(ProjectionRingTest, OneProducerAtATime) {
   ASSERT_TRUE(Until([&] { return Counts().frames == 2; }));
   EXPECT_EQ(Counts().connections, 2);
   octavo_ring_close(&old);
+}
+
+TEST_F(ProjectionRingTest, AProducerThatHasGoneMakesRoomBeforeItsEndIsTold) {
+  Open(8);
+  bool gone = false;
+  const auto first = ring_->Attach({.cut = [] {}, .has_gone = [&] { return gone; }});
+  ASSERT_THAT(first.status(), IsOk());
+  EXPECT_EQ(InfoOf(ring_->CanAttach()).reason, Reason::kRingTaken);
+  gone = true;
+  EXPECT_THAT(ring_->CanAttach(), IsOk());
+  Attach();
+  ring_->Detach(first->connection);  // late
+  EXPECT_EQ(InfoOf(ring_->CanAttach()).reason, Reason::kRingTaken);
+  Send(0);
+  ASSERT_TRUE(Until([&] { return Counts().frames == 1; }));
+  EXPECT_EQ(Counts().connections, 2);
 }
 
 // The producer before had published frames that were not yet taken when it went: they count, as
@@ -700,7 +716,7 @@ TEST_F(ProjectionRingTest, NobodyWaitsBusily) {
 TEST_F(ProjectionRingTest, AKilledProducerIsFollowedByAnother) {
   Open(100);
   for (uint64_t round = 0; round < 3; ++round) {
-    auto attached = ring_->Attach([] {});
+    auto attached = ring_->Attach({.cut = [] {}});
     ASSERT_THAT(attached.status(), IsOk());
     const int fd = attached->fd.get();
     const uint64_t stop = 25 * (round + 1);

@@ -47,7 +47,7 @@ class RingPortTest : public ::testing::Test {
     port_->Want(options.total);
   }
   void Attach() {
-    auto attached = port_->Attach([this] { ++cuts_; });
+    auto attached = port_->Attach({.cut = [this] { ++cuts_; }});
     ASSERT_THAT(attached.status(), octavo::testing::IsOk());
     connection_ = attached->connection;
     char error[256] = "";

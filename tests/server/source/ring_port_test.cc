@@ -315,21 +315,31 @@ TEST_F(RingPortTest, TheGraceIsOverOnce) {
 
 TEST_F(RingPortTest, OneProducerAtATime) {
   Attach();
-  const auto second = port_->Attach([] {});
+  const auto second = port_->Attach({.cut = [] {}});
   EXPECT_EQ(InfoOf(second.status()).reason, Reason::kRingTaken);
   EXPECT_EQ(port_->Counts().connections, 1);
   Detach();
   port_->Detach(connection_);  // again: no effect
+  bool gone = false;
+  const auto third = port_->Attach({.cut = [] {}, .has_gone = [&] { return gone; }});
+  ASSERT_THAT(third.status(), IsOk());
+  EXPECT_EQ(InfoOf(port_->CanAttach()).reason, Reason::kRingTaken);
+  gone = true;  // and nobody has told the port
+  EXPECT_THAT(port_->CanAttach(), IsOk());
+  EXPECT_FALSE(port_->Counts().connected);
   Attach();
+  port_->Detach(third->connection);  // late
+  EXPECT_TRUE(port_->Counts().connected);
+  EXPECT_EQ(port_->Counts().connections, 3);
   Write(50);
   EXPECT_EQ(Next(), Run(0, 50));
   port_->Close();
   EXPECT_EQ(octavo_ring_begin(&ring_, 0), nullptr);
   EXPECT_EQ(errno, EPIPE);
   Detach();
-  EXPECT_EQ(InfoOf(port_->Attach([] {}).status()).reason, Reason::kScanState);
+  EXPECT_EQ(InfoOf(port_->Attach({.cut = [] {}}).status()).reason, Reason::kScanState);
   port_->CloseMemory();
-  EXPECT_EQ(InfoOf(port_->Attach([] {}).status()).reason, Reason::kScanState);
+  EXPECT_EQ(InfoOf(port_->Attach({.cut = [] {}}).status()).reason, Reason::kScanState);
   EXPECT_EQ(port_->Counts().records, 50);
 }
 

@@ -168,7 +168,7 @@ TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
 }
 
 TEST_F(RingTrustTest, TheMemoryCannotBeTakenAway) {
-  auto attached = port_->Attach([] {});
+  auto attached = port_->Attach({.cut = [] {}});
   ASSERT_THAT(attached.status(), IsOk());
   EXPECT_NE(::ftruncate(attached->fd.get(), 0), 0);
   EXPECT_NE(::ftruncate(attached->fd.get(), 1 << 30), 0);
@@ -179,7 +179,7 @@ TEST_F(RingTrustTest, AKilledProducerIsFollowedByAnother) {
   Make({.idle_timeout_s = 30, .restart_grace_s = 30});
   int64_t expected = 0;
   for (int round = 0; round < 3; ++round) {
-    auto attached = port_->Attach([] {});
+    auto attached = port_->Attach({.cut = [] {}});
     ASSERT_THAT(attached.status(), IsOk());
     const int fd = attached->fd.get();
     const pid_t child = ::fork();
