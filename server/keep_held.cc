@@ -11,6 +11,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/model/volume_states.h"
 
@@ -57,13 +58,6 @@ std::tuple<int, double, uint64_t> Rank(const model::VolumeStatus& volume) {
     rank = 1;
   }
   return {rank, living, volume.number};
-}
-
-bool Retryable(const absl::Status& status) {
-  for (const auto& [key, value] : InfoOf(status).numbers) {
-    if (key == "retryable" && value == "true") return true;
-  }
-  return false;
 }
 
 /// One run of KeepHeld.
@@ -191,7 +185,7 @@ class Keeper {
       auto begun = shelf_.Begin(volume, way);
       if (begun.ok()) {
         running_[volume.name] = {.volume = volume, .operation = *std::move(begun)};
-      } else if (!Retryable(begun.status()) && !absl::IsNotFound(begun.status())) {
+      } else if (!base::IsRetryable(begun.status()) && !absl::IsNotFound(begun.status())) {
         Failed(volume.name, begun.status());
       }
     }

@@ -1,5 +1,8 @@
 #include "server/base/errors.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -33,6 +36,12 @@ absl::Status NoParent(const std::string& name) {
   return WithInfo(
       absl::NotFoundError(absl::StrCat("parent: there is no ", job ? "job " : "scan ", name)),
       {.reason = job ? Reason::kNoJob : Reason::kNoScan, .field = "parent", .numbers = {}});
+}
+
+bool IsRetryable(const absl::Status& status) {
+  const ErrorInfo info = InfoOf(status);
+  return std::find(info.numbers.begin(), info.numbers.end(),
+                   std::pair<std::string, std::string>("retryable", "true")) != info.numbers.end();
 }
 
 }  // namespace octavo::base

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 
-// Errors about fields of a request.
+// Errors about fields of a request, and what errors say.
 namespace octavo::base {
 
 /// An error about a field of a nested message: `prefix` is the path of that message ("reprocess.").
@@ -17,5 +17,9 @@ absl::Status AtCommitOptions(const std::string& field, const absl::Status& statu
 
 /// NotFound (NO_SCAN, NO_JOB) for a name that is in the field `parent`.
 absl::Status NoParent(const std::string& name);
+
+/// Whether the same may succeed later without anything else being done: the error's number
+/// "retryable".
+bool IsRetryable(const absl::Status& status);
 
 }  // namespace octavo::base

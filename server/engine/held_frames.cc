@@ -8,6 +8,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/base/exception_to_status.h"
 #include "server/model/volume_states.h"
 #include "server/publish/plane_frame.h"
@@ -23,8 +24,9 @@ void HeldFrames::Load(const model::FramePtr& header,
       OCTAVO_ASSIGN_OR_RETURN(loaded->payload, ReadPayload(*header));
       return loaded;
     });
+    // Neither a volume that has gone nor a shortage that passes is worth a line.
     if (!frame.ok() && !absl::IsNotFound(frame.status()) &&
-        !absl::IsFailedPrecondition(frame.status())) {
+        !absl::IsFailedPrecondition(frame.status()) && !base::IsRetryable(frame.status())) {
       Log(LogLevel::kWarning, "a frame of a held volume could not be made",
           {{"volume", header->volume}, {"error", frame.status().ToString()}});
     }

@@ -186,6 +186,7 @@ void Publisher::Tick() {
     topics_.ForgetOld(clock_->Now().monotonic_ns);  // a server without new scans forgets, too
     due = subscriptions_.HeldBack();
   }
+  for (const auto& queue : due) queue->Tick();
   NotifyAll(due);
 }
 

@@ -72,7 +72,8 @@ class Publisher {
   /// FailedPrecondition (NOTHING_KEPT) if frames are requested and there are none.
   absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec,
                                                                  std::function<void()> notify);
-  /// Delivers frames that max_rate_hz has held back long enough. Call several times a second.
+  /// Delivers frames that max_rate_hz has held back long enough, and loads what memory was short
+  /// for. Call several times a second.
   void Tick();
   void AddTo(model::Stats* stats);
   /// The server ended a stream with these subscriptions.

@@ -7,10 +7,17 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/publish/frames.h"
 #include "server/publish/plane_frame.h"
 
 namespace octavo::publish {
+namespace {
+
+// A subscriber waits so long for memory that others have, often slower readers of its own kind.
+constexpr int64_t kPatienceNs = 30'000'000'000;
+
+}  // namespace
 
 bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
   MutexLock lock(mutex_);
@@ -214,7 +221,15 @@ bool SubscriberQueue::closed() {
 
 bool SubscriberQueue::HeldBack() {
   MutexLock lock(mutex_);
-  return spec_.max_rate_hz > 0 && !queue_.empty();
+  return waits_for_memory_ || (spec_.max_rate_hz > 0 && !queue_.empty());
+}
+
+void SubscriberQueue::Tick() {
+  {
+    MutexLock lock(mutex_);
+    if (!std::exchange(waits_for_memory_, false)) return;
+  }
+  StartLoad();
 }
 
 void SubscriberQueue::Notify() {
@@ -260,14 +275,25 @@ void SubscriberQueue::Cut(Reason reason, model::Product product, uint64_t resume
   counters_->Cut(reason == Reason::kFrameLost ? "frame_lost" : "slow_subscriber");
 }
 
+bool SubscriberQueue::HasOlder() const {
+  return spec_.DeliveryOf(replay_.front()->product) == model::Delivery::kLatest && !spec_.resume &&
+         std::any_of(std::next(replay_.begin()), replay_.end(),
+                     [&](const auto& frame) { return !NeedsLoad(*frame); });
+}
+
+bool SubscriberQueue::IsWorthAnotherTry(const absl::Status& why) {
+  if (!base::IsRetryable(why) || HasOlder()) return false;
+  const int64_t now = clock_->Now().monotonic_ns;
+  if (short_since_ns_ == 0) short_since_ns_ = now;
+  return now - short_since_ns_ < kPatienceNs;
+}
+
 void SubscriberQueue::IsMissing(const absl::Status& why) {
   const model::FramePtr gone = replay_.front();
   if (!absl::IsNotFound(why) &&
       !absl::IsFailedPrecondition(
           why)) {  // the volume exists: memory is short, or a file cannot be read
-    const bool others = std::any_of(std::next(replay_.begin()), replay_.end(),
-                                    [&](const auto& frame) { return !NeedsLoad(*frame); });
-    if (spec_.DeliveryOf(gone->product) == model::Delivery::kLatest && !spec_.resume && others) {
+    if (HasOlder()) {
       replay_.pop_front();  // an older one is at hand
       CountDrop(gone->product);
       return;
@@ -317,7 +343,9 @@ void SubscriberQueue::StartLoad() {
   model::FramePtr header;
   {
     MutexLock lock(mutex_);
-    if (loading_ || loaded_ != nullptr || replay_.empty() || !NeedsLoad(*replay_.front())) return;
+    if (loading_ || waits_for_memory_ || loaded_ != nullptr || replay_.empty() ||
+        !NeedsLoad(*replay_.front()))
+      return;
     loading_ = true;
     header = replay_.front();
   }
@@ -326,6 +354,11 @@ void SubscriberQueue::StartLoad() {
       MutexLock lock(self->mutex_);
       self->loading_ = false;
       if (self->closed_ || self->replay_.empty()) return;
+      if (!frame.ok() && self->IsWorthAnotherTry(frame.status())) {
+        self->waits_for_memory_ = true;
+        return;
+      }
+      self->short_since_ns_ = 0;
       if (frame.ok()) {
         self->loaded_ = *std::move(frame);
       } else {

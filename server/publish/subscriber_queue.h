@@ -23,8 +23,9 @@ namespace octavo::publish {
 
 /// The queue of one subscriber, by its delivery class: the publisher pushes, one consumer takes.
 /// Frames that are replayed come before new ones; those of held volumes are loaded when their turn
-/// comes. Thread-safe; may outlive the publisher. Push, Lose, Replay and End never call `notify`:
-/// their caller does, with Notify, without locks.
+/// comes. A frame that cannot be loaded because memory is short is tried again, at each Tick, for
+/// 30 seconds. Thread-safe; may outlive the publisher. Push, Lose, Replay and End never call
+/// `notify`: their caller does, with Notify, without locks.
 class SubscriberQueue final : public model::Subscription,
                               public std::enable_shared_from_this<SubscriberQueue> {
  public:
@@ -52,8 +53,10 @@ class SubscriberQueue final : public model::Subscription,
   /// The publisher pushes no more frames.
   void End();
   bool closed();
-  /// Whether a frame waits only because of max_rate_hz.
+  /// Whether a frame waits only for time to pass: for max_rate_hz, or for memory to load it.
   bool HeldBack();
+  /// Tries again to load what memory was short for. Call it several times a second.
+  void Tick();
   void Notify();
 
   bool Take(model::Delivered* out) override;
@@ -87,7 +90,11 @@ class SubscriberQueue final : public model::Subscription,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOlder(const model::Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
-  /// The frame to be loaded next is gone.
+  /// Whether the frame to be loaded next shall be tried again after this error.
+  bool IsWorthAnotherTry(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// An older frame than the one to be loaded next is at hand, and does.
+  bool HasOlder() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The frame to be loaded next will not come.
   void IsMissing(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const model::SubscribeSpec spec_;
@@ -101,6 +108,8 @@ class SubscriberQueue final : public model::Subscription,
   std::map<model::Product, size_t> replayed_ ABSL_GUARDED_BY(mutex_);  // frames given to Replay
   model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);                     // payload of replay_.front()
   bool loading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool waits_for_memory_ ABSL_GUARDED_BY(mutex_) = false;  // to load replay_.front()
+  int64_t short_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;     // first refusal of that frame; 0: none
   std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
   // Volumes of lower numbers are replayed, or were not asked for: their data may still come.
   uint64_t first_volume_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -345,6 +345,10 @@ TEST_F(VolumesByRead, TheSameFramesComeBothWays) {
       EXPECT_TRUE(client_.Read(one.volume).data == one.array.data);
     }
   }
+  // A shortage of memory passes.
+  ArmFailpoint("ReadVolumeRequest.message:throw=bad_alloc");
+  EXPECT_EQ(All({.from_sequence = first}).size(), live_.size());
+  EXPECT_FALSE(FailpointArmed());
   // Only one of the two ways calls ReadVolume.
   ArmFailpoint("ReadVolumeRequest.message:throw=runtime_error");
   EXPECT_EQ(Thrown([&] { All({.from_sequence = first}); }).code, Code::kInternal);

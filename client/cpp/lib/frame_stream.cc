@@ -1,5 +1,6 @@
 #include "client/cpp/lib/frame_stream.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -20,6 +21,17 @@ namespace {
 bool IsGone(const Error& error) {
   return error.code == Code::kNotFound || error.reason == "VOLUME_STATE" ||
          error.reason == "LOST" || error.reason == "NO_STAGING";
+}
+
+/// A LOSSLESS subscriber waits so long for memory of the server that others have, as the server
+/// does where it sends the volumes itself.
+constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::milliseconds kBetweenTries(50);
+
+bool IsShortage(const Error& error) {
+  const auto retryable = error.numbers.find("retryable");
+  return error.code == Code::kResourceExhausted && retryable != error.numbers.end() &&
+         retryable->second == "true";
 }
 
 /// Reads by gRPC's callbacks, so that gRPC answers the server's keepalive while the caller is busy
@@ -111,22 +123,41 @@ class CallFrames final : public FrameStream::Impl,
     return false;
   }
 
-  /// Reads the volume of the frame; false if it has gone. What ends the stream is thrown.
-  bool Read(Frame* frame) {
+  /// Reads the volume, again while a LOSSLESS subscriber may hope for memory.
+  void ReadData(Frame* frame) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    for (;;) {
+      try {
+        return ReadOnce(frame);
+      } catch (const Error& error) {
+        if (!IsShortage(error) || !frames_.lossless() || stop_.stop_requested() ||
+            std::chrono::steady_clock::now() >= end)
+          throw;
+      }
+      std::unique_lock lock(mutex_);
+      stopped_.wait_for(lock, stop_.get_token(), kBetweenTries, [] { return false; });
+    }
+  }
+  void ReadOnce(Frame* frame) {
     v1::ReadVolumeRequest request;
     request.set_name(frame->volume);
     Array& array = frame->array;
     const ArrayLayout whole{.dtype = array.dtype, .shape = array.shape};
+    reader_->Read(
+        request, 0,
+        [&](const ArrayLayout& layout) {
+          array.dtype = layout.dtype;
+          array.shape = layout.shape;
+          array.data.resize(BytesOf(layout));
+          return std::span(array.data);
+        },
+        stop_.get_token(), &whole);
+  }
+
+  /// Reads the volume of the frame; false if it has gone. What ends the stream is thrown.
+  bool Read(Frame* frame) {
     try {
-      reader_->Read(
-          request, 0,
-          [&](const ArrayLayout& layout) {
-            array.dtype = layout.dtype;
-            array.shape = layout.shape;
-            array.data.resize(BytesOf(layout));
-            return std::span(array.data);
-          },
-          stop_.get_token(), &whole);
+      ReadData(frame);
       return true;
     } catch (const Error& error) {
       if (stop_.stop_requested()) return false;
@@ -163,7 +194,8 @@ class CallFrames final : public FrameStream::Impl,
   Frame assembling_;            // touched by the read callbacks only
   std::mutex mutex_;
   std::condition_variable changed_;
-  FrameQueue frames_;                  // guarded by mutex_
+  std::condition_variable_any stopped_;  // waits for the stop alone
+  FrameQueue frames_;                    // guarded by mutex_
   bool waits_ = false;                 // guarded by mutex_; no read is in progress while it is set
   bool failed_ = false;                // guarded by mutex_; the caller has heard why
   std::optional<grpc::Status> ended_;  // guarded by mutex_; set when gRPC is done

@@ -595,7 +595,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                     call = self._streams.Subscribe(request, timeout=timeout)
                     arrivals, close = frames.of_messages(call), call.cancel
                 if request.volumes_by_read:
-                    arrivals = announced.Announced(arrivals, request, self._reader.read)
+                    arrivals = announced.Announced(arrivals, request, self._reader.read, timeout)
                     close = _both(close, arrivals.close)
                 for head, data in arrivals:
                     came.set()

@@ -9,6 +9,8 @@ import grpc
 import numpy as np
 
 from harness import DaemonTest, octavo, until
+from google.rpc import error_details_pb2, status_pb2
+from octavo import announced
 from octavo.v1 import stream_pb2, volume_pb2
 
 SHAPE = (64, 128, 512)  # 16 MiB of f32: just large enough to be read
@@ -235,6 +237,38 @@ class VolumesByRead(DaemonTest):
         with mock.patch.object(self.client._reader, "read", mock.Mock(side_effect=Refused())), self.assertRaises(octavo.OctavoError) as caught:
             list(self.client.subscribe(scan, "volume", delivery="latest"))
         self.assertEqual(caught.exception.code, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+    def test_lossless_waits_for_memory_that_others_have(self):
+        class Short(grpc.RpcError):
+            """As a server that has no page-locked memory now."""
+
+            def __init__(self):
+                status = status_pb2.Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], message="others have it")
+                status.details.add().Pack(error_details_pb2.ErrorInfo(reason="NO_STAGING", domain="octavo", metadata={"retryable": "true"}))
+                self.trailing = (("grpc-status-details-bin", status.SerializeToString()),)
+
+            code, details, trailing_metadata = lambda _: grpc.StatusCode.RESOURCE_EXHAUSTED, lambda _: "others have it", lambda self: self.trailing
+
+        scan = self.scan(3)
+        self.assertEqual(len(list(self.client.subscribe(scan, "volume", queue_length=8))), 3)
+        read, refused = self.client._reader.read, []
+
+        def refusing(*args, **kwargs):
+            if len(refused) % 4 < 3:  # three times for each volume
+                refused.append(args)
+                raise Short()
+            refused.append(None)
+            return read(*args, **kwargs)
+
+        with mock.patch.object(self.client._reader, "read", refusing):
+            self.assertEqual(len(list(self.client.subscribe(scan, "volume", from_sequence=0))), 3)
+        self.assertEqual(len(refused), 12)
+        with mock.patch.object(self.client._reader, "read", mock.Mock(side_effect=Short())):
+            with mock.patch.object(announced, "_PATIENCE", 0.3), self.assertRaises(octavo.OctavoError) as caught:
+                list(self.client.subscribe(scan, "volume", from_sequence=0))
+            self.assertEqual(caught.exception.reason, "NO_STAGING")
+            with self.assertRaises(octavo.OctavoTimeout):  # before the patience ends
+                list(self.client.subscribe(scan, "volume", from_sequence=0, timeout=1))
 
     def test_ends_and_limits(self):
         def threads():

@@ -225,6 +225,72 @@ TEST_F(SubscriberQueueTest, AFrameOfAHeldVolumeIsLoadedWhenItsTurnComes) {
   EXPECT_THAT(status, IsOk());
 }
 
+// Whoever has the memory gives it back: often the same subscriber, with the frame before.
+TEST_F(SubscriberQueueTest, AShortageOfMemoryIsWaitedForAWhile) {
+  const absl::Status shortage =
+      WithInfo(absl::ResourceExhaustedError("others have it"),
+               {.reason = Reason::kNoStaging, .field = "", .numbers = {{"retryable", "true"}}});
+  const auto never = [&] {
+    ErrorInfo info = InfoOf(shortage);
+    info.numbers.clear();
+    return WithInfo(absl::ResourceExhaustedError("never enough"), info);
+  }();
+  std::vector<octavo::testing::HeldFrames::Done> loads;
+  held_frames_.load = [&](const FramePtr&, const octavo::testing::HeldFrames::Done& done) {
+    loads.push_back(done);
+  };
+  const FramePtr first = Image(0, Product::kVolume), second = Image(1, Product::kVolume);
+  const auto replaying = [&] {
+    const auto queue = Make({.products = {Product::kVolume}, .delivery = Delivery::kLossless});
+    loads.clear();
+    queue->Replay({WithoutPayload(*first), WithoutPayload(*second)});
+    EXPECT_EQ(loads.size(), 1u);
+    return queue;
+  };
+  absl::Status status;
+
+  auto queue = replaying();
+  EXPECT_FALSE(queue->HeldBack());
+  for (size_t i = 0; i < 100; ++i) {
+    loads[i](shortage);
+    EXPECT_TRUE(queue->HeldBack());
+    EXPECT_EQ(TakeAll(*queue), Strings());
+    ASSERT_EQ(loads.size(), i + 1) << "not before the next tick";
+    clock_.Advance(0.05);
+    queue->Tick();
+    ASSERT_EQ(loads.size(), i + 2);
+    queue->Tick();
+    ASSERT_EQ(loads.size(), i + 2) << "one at a time";
+  }
+  EXPECT_EQ(notified_, 0);
+  loads.back()(first);
+  EXPECT_EQ(notified_, 1);
+  EXPECT_FALSE(queue->HeldBack());
+  EXPECT_EQ(TakeAll(*queue), Strings({"0/0"}));
+  // Each frame has its own time.
+  loads.back()(shortage);
+  clock_.Advance(29);
+  queue->Tick();
+  loads.back()(shortage);
+  EXPECT_FALSE(queue->Ended(&status));
+  clock_.Advance(2);
+  queue->Tick();
+  loads.back()(shortage);
+  ASSERT_TRUE(queue->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "others have it"));
+  EXPECT_EQ(InfoOf(status).reason, Reason::kNoFrame);
+
+  queue = replaying();
+  loads.back()(never);
+  EXPECT_TRUE(queue->Ended(&status));
+
+  queue = replaying();
+  loads.back()(shortage);
+  queue->Close();
+  queue->Tick();
+  EXPECT_EQ(loads.size(), 1u);
+}
+
 // A client that resumes volumes by their numbers learns where it can go on.
 TEST_F(SubscriberQueueTest, AVolumeThatHasGoneEndsASubscriptionThatResumes) {
   held_frames_.load = [](const FramePtr&, const octavo::testing::HeldFrames::Done& done) {
