@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "server/storage/formats/transpose.h"
+
 namespace octavo::storage {
 namespace {
 
@@ -12,42 +14,6 @@ std::vector<char*> PlacesIn(char* out, int64_t count, int64_t bytes) {
   std::vector<char*> places(static_cast<size_t>(count));
   for (size_t i = 0; i < places.size(); ++i) places[i] = out + static_cast<int64_t>(i) * bytes;
   return places;
-}
-
-/// Columns [first, first + count) of a matrix [rows, columns], as rows at these places.
-template <class T>
-void Transpose(const char* matrix, int64_t rows, int64_t columns, int64_t first, int64_t count,
-               char* const* places) {
-  // Copy through a tile that stays in the L1 cache: planes are often a power of two apart, and then
-  // map to few cache lines.
-  constexpr int64_t kRows = 64, kColumns = 32;
-  T tile[kColumns * kRows];
-  const auto* in = reinterpret_cast<const T*>(matrix) + first;
-  for (int64_t row0 = 0; row0 < rows; row0 += kRows) {
-    const int64_t n = std::min(kRows, rows - row0);
-    for (int64_t c0 = 0; c0 < count; c0 += kColumns) {
-      const int64_t there = std::min(kColumns, count - c0);
-      for (int64_t row = 0; row < n; ++row) {
-        const T* const from = in + (row0 + row) * columns + c0;
-        // Rows are often a page apart, where the processor does not read ahead by itself.
-        if (row0 + kRows + row < rows) __builtin_prefetch(from + kRows * columns);
-        for (int64_t c = 0; c < there; ++c) tile[c * kRows + row] = from[c];
-      }
-      for (int64_t c = 0; c < there; ++c)
-        std::memcpy(places[c0 + c] + row0 * static_cast<int64_t>(sizeof(T)), tile + c * kRows,
-                    static_cast<size_t>(n) * sizeof(T));
-    }
-  }
-}
-
-void TransposeColumns(const char* matrix, int64_t rows, int64_t columns, int64_t size,
-                      int64_t first, int64_t count, char* const* places) {
-  switch (size) {
-    case 1: return Transpose<uint8_t>(matrix, rows, columns, first, count, places);
-    case 2: return Transpose<uint16_t>(matrix, rows, columns, first, count, places);
-    case 4: return Transpose<uint32_t>(matrix, rows, columns, first, count, places);
-    default: return Transpose<uint64_t>(matrix, rows, columns, first, count, places);
-  }
 }
 
 }  // namespace
