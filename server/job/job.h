@@ -236,9 +236,10 @@ class JobRun {
   virtual absl::Status Complete(size_t index) = 0;
 
   // -- previews for subscribers (StreamService.Subscribe with the job's name)
-  /// Whether a preview is due: there is a subscriber, and the last preview is at least a tenth of a
-  /// second old.
-  virtual bool PreviewDue() = 0;
+  /// The seconds until a preview is due: 0 if there is a subscriber and the last preview is at
+  /// least a tenth of a second old; a tenth while nobody looks.
+  virtual double PreviewDueIn() = 0;
+  bool PreviewDue() { return PreviewDueIn() == 0; }
   /// The planes that subscribers want.
   virtual std::vector<publish::Wanted> Wanted() = 0;
   struct Plane {

@@ -13,11 +13,13 @@ constexpr int64_t kPreviewNs = 100'000'000;
 
 }  // namespace
 
-bool JobPictures::PreviewDue() const {
-  const int64_t now = services_.clock->Now().monotonic_ns;
-  if (preview_ns_ != 0 && now - preview_ns_ < kPreviewNs) return false;
+double JobPictures::PreviewDueIn() const {
+  const int64_t age = services_.clock->Now().monotonic_ns - preview_ns_;
+  if (preview_ns_ != 0 && age < kPreviewNs) return static_cast<double>(kPreviewNs - age) * 1e-9;
   const auto wanted = Wanted();
-  return std::any_of(wanted.begin(), wanted.end(), [](const auto& w) { return w.previews; });
+  const bool looked_at =
+      std::any_of(wanted.begin(), wanted.end(), [](const auto& w) { return w.previews; });
+  return looked_at ? 0 : static_cast<double>(kPreviewNs) * 1e-9;
 }
 
 absl::Status JobPictures::Publish(const JobRun::Plane& plane) {

@@ -29,7 +29,7 @@ class JobPictures {
         stream_(stream) {}
 
   /// As those of JobRun.
-  bool PreviewDue() const;
+  double PreviewDueIn() const;
   std::vector<publish::Wanted> Wanted() const { return services_.publisher->WantedOf(name_); }
   absl::Status Publish(const JobRun::Plane& plane);
 

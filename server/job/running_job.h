@@ -73,7 +73,7 @@ class RunningJob final : public JobRun {
   void* ResultMip(size_t index, bool made) override { return results_.ResultMip(index, made); }
   absl::Status Complete(size_t index) override { return results_.Complete(index); }
 
-  bool PreviewDue() override { return pictures_.PreviewDue(); }
+  double PreviewDueIn() override { return pictures_.PreviewDueIn(); }
   std::vector<publish::Wanted> Wanted() override { return pictures_.Wanted(); }
   absl::Status Publish(const Plane& plane) override { return pictures_.Publish(plane); }
 

@@ -25,21 +25,6 @@ constexpr int64_t kMostFrameBytes = std::numeric_limits<uint32_t>::max();
 // Without a producer nothing happens that does not wake the thread.
 constexpr std::chrono::hours kNobody(1);
 
-// As octavo.v1.RawType: the pixels as they lie in a slot.
-uint32_t RawTypeNumber(const model::PushedProjectionsSpec& spec) {
-  switch (spec.packing) {
-    case math::Packing::kLowFirst12: return 5;
-    case math::Packing::kHighFirst12: return 6;
-    case math::Packing::kNone: break;
-  }
-  switch (spec.dtype) {
-    case DType::kU8: return 1;
-    case DType::kI16: return 3;
-    case DType::kF32: return 4;
-    default: return 2;
-  }
-}
-
 std::optional<FrameKind> KindOf(uint64_t word) {
   switch (static_cast<RingFrameKind>(word)) {
     case RingFrameKind::kUnspecified:
@@ -87,7 +72,7 @@ absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionRing::Open(ProjectionP
                           .block_records = 1,
                           .record_bytes = static_cast<uint32_t>(frame),
                           .samples_per_record = static_cast<uint32_t>(spec.rows * spec.columns),
-                          .raw_type = RawTypeNumber(spec),
+                          .raw_type = RawTypeNumber(spec.dtype, spec.packing),
                           .channels = 1,
                           .total_records = static_cast<uint64_t>(spec.frames),
                           .rows = static_cast<uint32_t>(spec.rows),

@@ -93,7 +93,7 @@ class ProjectionRing final : public AttachableRing {
   uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0, released_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t broken_ ABSL_GUARDED_BY(mutex_) = 0;  // producers that were cut off
   std::deque<Step> steps_ ABSL_GUARDED_BY(mutex_);
-  Producer producer_ ABSL_GUARDED_BY(mutex_);  // empty functions: none
+  Producer producer_ ABSL_GUARDED_BY(mutex_);  // without `cut`: none, or told already
   std::function<void()> cut_now_ ABSL_GUARDED_BY(mutex_);
   std::string news_ ABSL_GUARDED_BY(mutex_);  // for the log
   // What the producer was told last; of the thread.

@@ -113,4 +113,18 @@ void RingMemory::Sleep(uint32_t bell, std::optional<uint64_t> seen,
   if (*alarms > kFalseAlarms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+uint32_t RawTypeNumber(DType dtype, math::Packing packing) {
+  switch (packing) {
+    case math::Packing::kLowFirst12: return 5;
+    case math::Packing::kHighFirst12: return 6;
+    case math::Packing::kNone: break;
+  }
+  switch (dtype) {
+    case DType::kU8: return 1;
+    case DType::kI16: return 3;
+    case DType::kF32: return 4;
+    default: return 2;
+  }
+}
+
 }  // namespace octavo::source

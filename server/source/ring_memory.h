@@ -8,6 +8,8 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/unique_fd.h"
+#include "gpu/device/dtype.h"
+#include "gpu/math/raw.h"
 #include "server/memory/shared_pages.h"
 #include "server/source/ring_layout.h"
 
@@ -66,6 +68,9 @@ class RingMemory {
   memory::SharedPages pages_;
   RingFacts facts_{};
 };
+
+/// octavo.v1.RawType of the samples as they lie in a slot: RingFacts::raw_type.
+uint32_t RawTypeNumber(DType dtype, math::Packing packing);
 
 /// No wait for a bell is longer than this, because a producer may forget to ring, or be killed
 /// between publishing and ringing.

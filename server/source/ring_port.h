@@ -123,7 +123,7 @@ class RingPort final : public AttachableRing {
   model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
   int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) =
       0;  // counts_.overrun_records when the producer attached: a producer counts only its own
-  Producer producer_ ABSL_GUARDED_BY(mutex_);  // empty functions: none
+  Producer producer_ ABSL_GUARDED_BY(mutex_);  // without `cut`: none, or told already
   std::function<void()> cut_now_ ABSL_GUARDED_BY(mutex_);
   std::string broken_ ABSL_GUARDED_BY(mutex_);  // news not reported yet
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence

@@ -20,16 +20,6 @@ namespace {
 
 constexpr int64_t kMostSlots = 65536, kMostRingBytes = int64_t{64} << 30;
 
-// As octavo.v1.RawType.
-uint32_t RawTypeNumber(const model::Acquisition& a) {
-  if (a.packing == math::Packing::kLowFirst12) return 5;
-  if (a.packing != math::Packing::kNone) return 6;
-  return a.raw_type == DType::kU8    ? 1
-         : a.raw_type == DType::kU16 ? 2
-         : a.raw_type == DType::kI16 ? 3
-                                     : 4;
-}
-
 class RingRecords final : public Source, public ZeroCopySource {
  public:
   explicit RingRecords(std::shared_ptr<RingPort> port) : port_(std::move(port)) {}
@@ -126,7 +116,7 @@ RingLimits LimitsOfRing(const model::ScanSpec& resolved) {
           .slots = s.slots,
           .samples_per_record = a.samples_per_record,
           .channels = std::max<int64_t>(a.channels, 1),
-          .raw_type = RawTypeNumber(a),
+          .raw_type = RawTypeNumber(a.raw_type, a.packing),
           .idle_timeout_s = s.idle_timeout_s,
           .restart_grace_s = s.restart_grace_s,
           .producer_waits = s.producer_waits,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "server/tomography/row_preparer.h"
 #include "server/tomography/synchronise_at_end.h"
@@ -10,7 +12,9 @@
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kPart = 1 << 14;  // pixels between two looks at `stop`
+// One thread copies a batch of whole frames more slowly than the device takes it.
+constexpr int64_t kLeastToShare = 1 << 20;  // bytes
+constexpr int64_t kPart = 1 << 14;          // pixels between two looks at `stop`
 
 /// Reads the pixels of frames that are not packed.
 template <class T>
@@ -188,14 +192,18 @@ absl::Status LiveFeed::Add(std::span<const source::ArrivedFrame> projections,
   const int64_t row = layout_.raw_row_bytes(), frame = rows_.count * row,
                 count = std::ssize(projections), pieces = rows_.step == 1 ? 1 : rows_.count,
                 piece = rows_.step == 1 ? frame : row;
-  char* to = staging_.as<char>();
   LiveProjections live{.data = prepared_, .room = count == 1 ? 1 : range_.batch, .angles_rad = {}};
-  for (const source::ArrivedFrame& projection : projections) {
+  for (const source::ArrivedFrame& projection : projections)
     live.angles_rad.push_back(projection.angle_rad);
-    for (int64_t r = 0; r < pieces; ++r, to += piece) {
-      std::memcpy(to, projection.data + (rows_.first + r * rows_.step) * row,
-                  static_cast<size_t>(piece));
-    }
+  const auto copy = [&](int64_t i) {  // piece i of all
+    const char* const from = projections[static_cast<size_t>(i / pieces)].data;
+    std::memcpy(staging_.as<char>() + i * piece,
+                from + (rows_.first + i % pieces * rows_.step) * row, static_cast<size_t>(piece));
+  };
+  if (count * frame < kLeastToShare) {
+    for (int64_t i = 0; i < count * pieces; ++i) copy(i);
+  } else {
+    copiers_.execute([&] { tbb::parallel_for(int64_t{0}, count * pieces, copy); });
   }
   const SynchroniseAtEnd over(run_.stream());
   OCTAVO_RETURN_IF_ERROR(

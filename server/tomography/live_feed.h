@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tbb/task_arena.h"
 
 #include "gpu/device/buffer.h"
 #include "gpu/tomography/live_planes.h"
@@ -73,8 +74,9 @@ class LiveFeed {
   const BatchRows rows_;
   std::vector<void*> taken_;
   int64_t charged_ = 0;
-  PinnedBuffer staging_;  // [batch, rows] of frames as they were pushed
-  void* raw_ = nullptr;   // the same on the device
+  tbb::task_arena copiers_{4};  // into staging_; few, as the threads of scans have the other cores
+  PinnedBuffer staging_;        // [batch, rows] of frames as they were pushed
+  void* raw_ = nullptr;         // the same on the device
   void* flat_ = nullptr;
   void* dark_ = nullptr;
   DeviceSpan<float> prepared_;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 constexpr double kNoNorm = std::numeric_limits<double>::quiet_NaN();
+constexpr double kLook = 0.1;  // s, between two looks at what subscribers want
 
 }  // namespace
 
@@ -124,9 +125,11 @@ absl::Status PushCollector::CheckFields(int64_t flats, int64_t darks) const {
 
 absl::Status PushCollector::Await(const Show& show, int64_t in_order) {
   bool more = false;
-  for (int64_t seen = 0;;) {  // a new subscriber gets a preview even if no frame arrives
-    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far,
-                            port_.Wait(seen, more ? 0 : 0.1, stop_));
+  for (int64_t seen = 0;;) {
+    // What came too early for a preview is shown when one is due, also if no other frame comes; and
+    // so is what a new subscriber wants.
+    const double due = run_.PreviewDueIn(), pause = more ? 0 : due > 0 ? due : kLook;
+    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far, port_.Wait(seen, pause, stop_));
     if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNoNorm);
     OCTAVO_RETURN_IF_ERROR(CheckFields(so_far.counts.flats, so_far.counts.darks));
     const bool all = so_far.complete || so_far.in_order >= in_order;

@@ -20,9 +20,7 @@
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
-#include "server/storage/commit/describe_late.h"
 #include "server/storage/commit/whole_commit.h"
-#include "server/storage/formats/describes_last.h"
 #include "server/volume/growth.h"
 
 namespace octavo::volume {
@@ -75,10 +73,12 @@ absl::Status FinishOrAbandon(VolumeCommit commit,
   return absl::OkStatus();
 }
 
-// The error of a pool that has no memory for a slab. A smaller slab may fit.
-absl::Status SlabRefused(const absl::Status& why) {
+// The error of a pool that has no memory for a slab. A smaller slab may fit, where the format lets
+// its users choose.
+absl::Status SlabRefused(const absl::Status& why, storage::Format format) {
   ErrorInfo info = InfoOf(why);
-  if (info.reason != Reason::kNoStaging) return Annotate(why, "memory for a slab");
+  const bool chunks = format == storage::Format::kOmeZarr05 || format == storage::Format::kHdf5;
+  if (info.reason != Reason::kNoStaging || !chunks) return Annotate(why, "memory for a slab");
   info.field = "options.chunk";
   return WithInfo(absl::ResourceExhaustedError(
                       absl::StrCat(why.message(), ", or use a smaller chunk or shard along y")),
@@ -314,7 +314,7 @@ absl::StatusOr<std::unique_ptr<GrowingCommit>> Committer::CommitGrowing(
     Done done) {
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job,
                           Prepare(volume.status, options, std::move(control), std::move(done)));
-  if (!storage::DescribesLast(job->options.writer)) {
+  if (!storage::DescribesLast(job->options.writer.format)) {
     return absl::FailedPreconditionError(
         absl::StrCat(storage::FormatName(job->options.writer.format),
                      " files begin with what is known at the end"));
@@ -531,7 +531,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
   std::shared_ptr<void> memory[2];
   const auto take = [&]() -> absl::Status {
     auto first = pool->Get(slab * plane_bytes);
-    if (!first.ok()) return SlabRefused(first.status());
+    if (!first.ok()) return SlabRefused(first.status(), job.options.writer.format);
     memory[0] = *std::move(first);
     auto second = pool->Get(slab * plane_bytes);
     memory[1] = second.ok() ? *std::move(second) : nullptr;
@@ -567,6 +567,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
     }
     if (memory[0] == nullptr) {
       reports.Tell(model::WorkStage::kWriting);
+      // Whoever heard of the report may have cancelled: then no memory is taken.
       if (job.stopped()) return Cancelled(job.left());
       OCTAVO_RETURN_IF_ERROR(take());
       buffer = 0;
@@ -587,7 +588,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
     if (job.stopped()) return Cancelled(job.left());
     // What is known only now: the digest, the levels to show, warnings.
     OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus held, context_.volumes->Get(job.volume));
-    OCTAVO_RETURN_IF_ERROR(storage::DescribeLate(*transaction, context_.meta_of(held)));
+    OCTAVO_RETURN_IF_ERROR(transaction->Describe(context_.meta_of(held)));
   }
   if (job.stopped()) return Cancelled(job.left());
   return reports.Publish(*context_.clock, begun + waited_ns);
@@ -605,7 +606,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::WriteArray(const Job& job) {
       context_.storage->Begin(job.array->commit_id, job.destination, meta, job.options.writer));
   const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), meta.shape[0]));
   const auto memory = context_.devices.frames(job.array->device)->Get(slab * plane_bytes);
-  if (!memory.ok()) return SlabRefused(memory.status());
+  if (!memory.ok()) return SlabRefused(memory.status(), job.options.writer.format);
   Reports reports{.control = job.control, .transaction = *transaction, .progress = progress};
   for (int64_t y = 0; y < meta.shape[0]; y += slab) {
     if (job.stopped()) return Cancelled(kNothing);

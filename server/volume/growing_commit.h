@@ -19,10 +19,10 @@ struct GrowingVolume {
 };
 
 /// A commit of a volume that is still being made, as the one that makes the volume sees it: the
-/// voxels that are made already are written meanwhile (Committer::CommitGrowing). The commit may
-/// end at any time (a full disk, a client that cancels it), which changes nothing for the volume.
-/// The maker calls, from one thread; Held or Failed ends its part. One that is destroyed before has
-/// failed.
+/// voxels that are made already are written meanwhile (Committer::CommitGrowing, which makes it).
+/// The commit may end at any time (a full disk, a client that cancels it), which changes nothing
+/// for the volume. The maker calls, from one thread; Held or Failed ends its part. One that is
+/// destroyed before has failed.
 class GrowingCommit {
  public:
   virtual ~GrowingCommit() = default;

@@ -94,6 +94,21 @@ struct HeldVolume {
 /// a call fails.
 std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool read = true);
 void Discard(Session& session, const std::string& volume);
+/// Submits `spec`. The scan's name; nothing (after an error message) if it is refused.
+std::optional<std::string> SubmitBenchScan(Session& session, const v1::ScanSpec& spec);
+
+/// A scan whose volumes are cheap to compute for their size, so that what is measured is their way
+/// out: 64 samples in, 32 depths of f32 out.
+struct CheapVolumes {
+  std::string scan;    // its name
+  std::string voxels;  // of each of its volumes
+};
+/// Makes one volume to compare with, then submits a scan of `volumes` equal ones of 1024 x `bscans`
+/// A-scans, kept as `retention` says. Nothing if a call fails; `report` then says why `figure` is
+/// missing, unless an error message has said it.
+std::optional<CheapVolumes> SubmitCheapVolumes(Session& session, uint32_t bscans, uint32_t volumes,
+                                               const v1::Retention& retention, const char* figure,
+                                               BenchReport& report);
 /// Waits for the end of a scan; nothing if the call fails.
 std::optional<v1::Scan> WaitForScan(Session& session, const std::string& scan);
 /// Empty, or the problem of the scan: it should have all volumes done, none missing or dropped.

@@ -80,31 +80,20 @@ class RangeReader {
 void BenchSubscribeByRead(Session& session, const BenchFlags& flags, BenchReport& report) {
   static constexpr const char kName[] = "volumes by read";
   const auto volumes = static_cast<uint32_t>(std::clamp(flags.seconds * 40, 10.0, 500.0));
-  v1::ScanSpec spec = RepeatedScan(1024, 1024, 64, volumes, 0);
-  spec.mutable_processing()->set_value(v1::VALUE_MAGNITUDE);
-  spec.mutable_processing()->set_dtype(v1::DTYPE_F32);
-  spec.mutable_processing()->clear_levels();
-  const auto reference = MakeVolume(session, spec);
-  if (!reference.has_value()) return report.Refuse(kName, "there is no volume to compare with");
-  Discard(session, reference->volume.name());
-  const std::string& voxels = reference->voxels;
-  spec.mutable_retention()->set_mode(v1::RETENTION_MODE_LIVE);
-  spec.mutable_retention()->set_hold_slots(4);
-  v1::SubmitScanRequest submit;
-  *submit.mutable_spec() = spec;
-  v1::SubmitScanResponse answer;
-  const auto channel = session.channel();
-  RangeReader ranges(session);
-  if (!Check(session, v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit,
-                                                                    &answer)))
-    return;
+  RangeReader ranges(session);  // first: the ring of a LIVE scan waits for no reader
+  v1::Retention retention;
+  retention.set_mode(v1::RETENTION_MODE_LIVE);
+  retention.set_hold_slots(4);
+  const auto made = SubmitCheapVolumes(session, 1024, volumes, retention, kName, report);
+  if (!made.has_value()) return;
+  const std::string& voxels = made->voxels;
   v1::SubscribeRequest subscribe;
-  subscribe.set_parent(answer.scan().name());
+  subscribe.set_parent(made->scan);
   subscribe.add_products(v1::PRODUCT_VOLUME);
   subscribe.set_delivery(v1::DELIVERY_LATEST);
   subscribe.set_volumes_by_read(true);
   grpc::ClientContext context;
-  auto reader = v1::StreamService::NewStub(channel)->Subscribe(&context, subscribe);
+  auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, subscribe);
   int64_t frames = 0, began = 0, ended = 0;
   bool same = true;
   for (v1::SubscribeResponse part; reader->Read(&part);) {
@@ -128,7 +117,7 @@ void BenchSubscribeByRead(Session& session, const BenchFlags& flags, BenchReport
   }
   if (!Check(session, reader->Finish()))
     return report.Refuse(kName, "the subscription ended early");
-  const auto done = WaitForScan(session, answer.scan().name());
+  const auto done = WaitForScan(session, made->scan);
   if (!done.has_value()) return;
   for (const std::string& volume : done->volumes()) Discard(session, volume);
   if (const std::string problem = ProblemOf(*done, volumes); !problem.empty())

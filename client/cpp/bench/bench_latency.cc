@@ -238,15 +238,10 @@ void MeasureAt(Way way, double rate, bool may_be_slower, Session& session, const
   spec.mutable_retention()->set_disposition(v1::DISPOSITION_AUTO_DISCARD);
   spec.mutable_retention()->set_hold_slots(4);
   spec.set_overrun(v1::OVERRUN_FAIL_SCAN);
-  v1::SubmitScanRequest submit;
-  *submit.mutable_spec() = spec;
-  v1::SubmitScanResponse answer;
-  const auto channel = session.channel();
-  if (!Check(session, v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit,
-                                                                    &answer)))
-    return;
+  const auto scan = SubmitBenchScan(session, spec);
+  if (!scan.has_value()) return;
   v1::SubscribeRequest subscribe;
-  subscribe.set_parent(answer.scan().name());
+  subscribe.set_parent(*scan);
   subscribe.add_products(v1::PRODUCT_MIP);
   subscribe.set_preview(false);
   subscribe.set_delivery(v1::DELIVERY_LOSSLESS);
@@ -255,7 +250,7 @@ void MeasureAt(Way way, double rate, bool may_be_slower, Session& session, const
   const auto reader = Open(way, session, subscribe, &why_not);
   if (reader == nullptr) {
     report.Note("\nno " + std::string(name) + ": " + why_not + "\n");
-    (void)WaitForScan(session, answer.scan().name());
+    (void)WaitForScan(session, *scan);
     return;
   }
   std::vector<Arrival> arrivals;
@@ -276,7 +271,7 @@ void MeasureAt(Way way, double rate, bool may_be_slower, Session& session, const
   }
   *overrun = false;
   if (!reader->Finish()) return report.Refuse(name, "the subscription ended early");
-  const auto ended = WaitForScan(session, answer.scan().name());
+  const auto ended = WaitForScan(session, *scan);
   if (!ended.has_value()) return;
   *overrun = ended->reason_code() == v1::REASON_SOURCE_OVERRUN;
   if (*overrun && may_be_slower) return;

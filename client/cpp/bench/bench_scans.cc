@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "octavo/v1/volume.grpc.pb.h"
 
@@ -73,19 +74,44 @@ std::string ProblemOf(const v1::Scan& scan, uint32_t volumes) {
   return "";
 }
 
+std::optional<std::string> SubmitBenchScan(Session& session, const v1::ScanSpec& spec) {
+  v1::SubmitScanRequest request;
+  *request.mutable_spec() = spec;
+  v1::SubmitScanResponse answer;
+  if (!Check(session, v1::ScanService::NewStub(session.channel())
+                          ->SubmitScan(session.Context().get(), request, &answer)))
+    return std::nullopt;
+  return answer.scan().name();
+}
+
+std::optional<CheapVolumes> SubmitCheapVolumes(Session& session, uint32_t bscans, uint32_t volumes,
+                                               const v1::Retention& retention, const char* figure,
+                                               BenchReport& report) {
+  v1::ScanSpec spec = RepeatedScan(1024, bscans, 64, volumes, 0);
+  spec.mutable_processing()->set_value(v1::VALUE_MAGNITUDE);
+  spec.mutable_processing()->set_dtype(v1::DTYPE_F32);
+  spec.mutable_processing()->clear_levels();
+  auto reference = MakeVolume(session, spec);
+  if (!reference.has_value()) {
+    report.Refuse(figure, "there is no volume to compare with");
+    return std::nullopt;
+  }
+  Discard(session, reference->volume.name());
+  *spec.mutable_retention() = retention;
+  auto scan = SubmitBenchScan(session, spec);
+  if (!scan.has_value()) return std::nullopt;
+  return CheapVolumes{.scan = *std::move(scan), .voxels = std::move(reference->voxels)};
+}
+
 std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool read) {
   spec.mutable_pattern()->mutable_raster()->set_volumes(1);
   spec.mutable_retention()->Clear();
   // The records are the same at any rate, and at the machine's own rate there are never too many.
   spec.mutable_simulated()->set_as_fast_as_possible(true);
   spec.mutable_acquisition()->set_record_rate_hz(0);
-  v1::SubmitScanRequest request;
-  *request.mutable_spec() = std::move(spec);
-  v1::SubmitScanResponse answer;
-  if (!Check(session, v1::ScanService::NewStub(session.channel())
-                          ->SubmitScan(session.Context().get(), request, &answer)))
-    return std::nullopt;
-  const auto ended = WaitForScan(session, answer.scan().name());
+  const auto scan = SubmitBenchScan(session, spec);
+  if (!scan.has_value()) return std::nullopt;
+  const auto ended = WaitForScan(session, *scan);
   if (!ended.has_value()) return std::nullopt;
   if (const std::string problem = ProblemOf(*ended, 1);
       !problem.empty() || ended->volumes_size() != 1) {

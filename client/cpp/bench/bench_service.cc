@@ -107,36 +107,24 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
   if (!Check(session, status)) report.Refuse("what follows of the chain", status.error_message());
 }
 
-// Volumes that are cheap to compute for their size: 64 samples in, 32 depths of f32 out.
 void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& report) {
   static constexpr const char kName[] = "subscribe to volumes";
   const auto volumes = static_cast<uint32_t>(std::clamp(flags.seconds * 80, 10.0, 500.0));
-  v1::ScanSpec spec = RepeatedScan(1024, 256, 64, volumes, 0);
-  spec.mutable_processing()->set_value(v1::VALUE_MAGNITUDE);
-  spec.mutable_processing()->set_dtype(v1::DTYPE_F32);
-  spec.mutable_processing()->clear_levels();
-  const auto reference = MakeVolume(session, spec);
-  if (!reference.has_value()) return report.Refuse(kName, "there is no volume to compare with");
-  Discard(session, reference->volume.name());
-  spec.mutable_retention()->set_disposition(v1::DISPOSITION_AUTO_DISCARD);
-  spec.mutable_retention()->set_hold_slots(4);
-  v1::SubmitScanRequest submit;
-  *submit.mutable_spec() = spec;
-  v1::SubmitScanResponse answer;
-  const auto channel = session.channel();
-  if (!Check(session, v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit,
-                                                                    &answer)))
-    return;
+  v1::Retention retention;
+  retention.set_disposition(v1::DISPOSITION_AUTO_DISCARD);
+  retention.set_hold_slots(4);
+  const auto made = SubmitCheapVolumes(session, 256, volumes, retention, kName, report);
+  if (!made.has_value()) return;
+  const std::string& voxels = made->voxels;
   v1::SubscribeRequest subscribe;
-  subscribe.set_parent(answer.scan().name());
+  subscribe.set_parent(made->scan);
   subscribe.add_products(v1::PRODUCT_VOLUME);
   subscribe.set_delivery(v1::DELIVERY_DROP_OLDEST);
   subscribe.set_queue_length(4);
   grpc::ClientContext context;
-  auto reader = v1::StreamService::NewStub(channel)->Subscribe(&context, subscribe);
+  auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, subscribe);
   int64_t received = 0, frames = 0, began = 0, ended = 0;
   bool same = true;
-  const std::string& voxels = reference->voxels;
   for (v1::SubscribeResponse part; reader->Read(&part);) {
     if (began == 0) {
       began = MonotonicNs();  // the first message is not counted, because it was sent before
@@ -151,7 +139,7 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
   }
   if (!Check(session, reader->Finish()))
     return report.Refuse(kName, "the subscription ended early");
-  const auto done = WaitForScan(session, answer.scan().name());
+  const auto done = WaitForScan(session, made->scan);
   if (!done.has_value()) return;
   if (const std::string problem = ProblemOf(*done, volumes); !problem.empty())
     return report.Refuse(kName, problem);

@@ -24,7 +24,6 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
-#include "server/storage/commit/describe_late.h"
 #include "server/storage/commit/journal.h"
 #include "server/storage/commit/publish.h"
 #include "server/storage/formats/format_writers.h"
@@ -256,7 +255,7 @@ class Transaction final : public CommitTransaction {
     return status_ = held_.Named(written);
   }
 
-  absl::Status Describe(const VolumeMeta& meta) {
+  absl::Status Describe(const VolumeMeta& meta) override {
     OCTAVO_RETURN_IF_ERROR(status_);
     const bool same = meta.volume_name == meta_.volume_name && meta.dtype == meta_.dtype &&
                       std::equal(meta.shape, meta.shape + 3, meta_.shape) &&
@@ -405,10 +404,6 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
 }
 
 }  // namespace
-
-absl::Status DescribeLate(CommitTransaction& transaction, const VolumeMeta& meta) {
-  return static_cast<Transaction&>(transaction).Describe(meta);
-}
 
 absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(
     const std::string& state_dir, const std::vector<std::string>& roots,

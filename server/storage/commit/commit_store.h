@@ -47,6 +47,10 @@ class CommitTransaction {
   virtual int64_t SlabBscans() const = 0;
   virtual absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) = 0;
   virtual int64_t DiskBytes() const = 0;
+  /// Before Publish, once all slabs are written: the metadata of a volume that was still being made
+  /// when the transaction began, with its digest. Name, shape, type, axes and spacing are those of
+  /// the begin. Only formats that have the metadata last (DescribesLast); Internal otherwise.
+  virtual absl::Status Describe(const VolumeMeta& meta) = 0;
   /// Finishes the files (manifest `.octavo-manifest.json` inside a Zarr group or `<name>.json`
   /// beside a single file, with sizes and crc32c of every file), checks the digest of what was
   /// streamed against meta.digest (DataLoss if they differ), fsyncs, renames without replacing

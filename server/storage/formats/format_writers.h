@@ -71,7 +71,9 @@ class FileListWriter : public VolumeWriter {
   std::vector<Manifest::File> files_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// Files of fewer bytes go through the page cache: making them takes longer than the copy.
+/// Files, and pieces of HDF5 datasets, of fewer bytes go through the page cache: making them takes
+/// longer than the copy. Also the least object that HDF5 aligns, so another value lays its files
+/// out anew.
 inline constexpr int64_t kLeastDirectBytes = 256 << 10;
 
 /// Runs `sync(i)` for i in [0, count) on a few threads, because a sync waits and does not compute;

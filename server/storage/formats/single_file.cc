@@ -13,7 +13,6 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
-#include "server/storage/formats/describes_last.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/io/crc32c.h"
 #include "server/storage/io/direct_alignment.h"
@@ -41,7 +40,7 @@ absl::Status SlabWriter::WriteSlab(int64_t y_begin, int64_t bscans, const void* 
 }
 
 absl::Status SlabWriter::Describe(const VolumeMeta& meta) {
-  if (!DescribesLast(options_)) {
+  if (!DescribesLast(options_.format)) {
     return absl::InternalError(
         absl::StrCat(FormatName(options_.format), " has its metadata before the voxels"));
   }

@@ -39,14 +39,15 @@ struct FormatInfo {
   std::vector<const char*> also;  // other endings in use for such files
   bool compresses;                // with gzip; OME-Zarr with every codec
   bool has_f16;
+  bool describes_last;  // DescribesLast
 };
 const FormatInfo& InfoOfFormat(Format format) {
-  static const FormatInfo zarr{"zarr", ".ome.zarr", {".zarr"}, true, true},
-      npy{"npy", ".npy", {}, false, true}, nrrd{"nrrd", ".nrrd", {}, true, false},
-      nifti{"nifti", ".nii", {}, false, false},
-      tiff{"tiff", ".ome.tif", {".ome.tiff", ".tif", ".tiff"}, true, false},
-      matlab{"mat", ".mat", {}, true, false}, hdf5{"hdf5", ".h5", {".hdf5"}, true, true},
-      bin{"bin", ".bin", {}, false, true};
+  static const FormatInfo zarr{"zarr", ".ome.zarr", {".zarr"}, true, true, true},
+      npy{"npy", ".npy", {}, false, true, true}, nrrd{"nrrd", ".nrrd", {}, true, false, false},
+      nifti{"nifti", ".nii", {}, false, false, false},
+      tiff{"tiff", ".ome.tif", {".ome.tiff", ".tif", ".tiff"}, true, false, true},
+      matlab{"mat", ".mat", {}, true, false, false},
+      hdf5{"hdf5", ".h5", {".hdf5"}, true, true, true}, bin{"bin", ".bin", {}, false, true, true};
   switch (format) {
     case Format::kOmeZarr05: break;
     case Format::kNpy: return npy;
@@ -64,6 +65,7 @@ const FormatInfo& InfoOfFormat(Format format) {
 
 const char* FormatName(Format format) { return InfoOfFormat(format).name; }
 const char* Extension(Format format) { return InfoOfFormat(format).extension; }
+bool DescribesLast(Format format) { return InfoOfFormat(format).describes_last; }
 bool HasExtension(const std::string& path, Format format) {
   const FormatInfo& info = InfoOfFormat(format);
   return absl::EndsWithIgnoreCase(path, info.extension) ||

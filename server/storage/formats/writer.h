@@ -100,6 +100,10 @@ const char* Extension(Format format);
 /// Whether `path` ends as files of this format do: Extension, ".zarr", ".ome.tiff", ".tif",
 /// ".tiff", ".hdf5"; in any case.
 bool HasExtension(const std::string& path, Format format);
+/// Whether the metadata go into the files only when all voxels are there, so that what of them is
+/// not known before (digest, levels to show, warnings) may be told then. NRRD, NIfTI and MATLAB
+/// have them all in a head of a size that must be known before the first voxel.
+bool DescribesLast(Format format);
 /// One file with a `.json` of the metadata beside it; otherwise a directory.
 inline constexpr bool IsSingleFile(const WriterOptions& options) {
   return options.format != Format::kOmeZarr05 && !options.tiff_stack;

@@ -129,7 +129,7 @@ class FakeRun final : public JobRun {
     return absl::OkStatus();
   }
 
-  bool PreviewDue() override { return preview_due; }
+  double PreviewDueIn() override { return preview_due ? 0 : 0.1; }
   std::vector<publish::Wanted> Wanted() override { return wanted; }
   absl::Status Publish(const Plane& plane) override {
     std::vector<float> values(static_cast<size_t>(plane.rows * plane.columns));

@@ -313,6 +313,44 @@ TEST_F(CommitStoreTest, DataThatChangedSinceTheSealIsNotPublished) {
   EXPECT_EQ(Files(), std::vector<std::string>());
 }
 
+TEST_F(CommitStoreTest, MetadataMayComeAfterTheVoxels) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 8, 16);
+  VolumeMeta early = meta;
+  early.digest.clear();
+  auto store = Open();
+  const auto written = [&](const std::string& destination, Format format) {
+    auto transaction = store->Begin("test-1", destination, early, WriterOptions{.format = format});
+    if (transaction.ok()) EXPECT_THAT((*transaction)->WriteSlab(0, 4, data.data()), IsOk());
+    return transaction;
+  };
+  {
+    ASSERT_OK_AND_ASSIGN(const auto late, written("late", Format::kNpy));
+    ASSERT_THAT(late->Describe(meta), IsOk());
+    EXPECT_THAT(late->Publish(), IsOk());
+    const std::vector<uint8_t> side = ReadFile(root() + "/late.npy.json");
+    EXPECT_THAT(std::string(side.begin(), side.end()), ::testing::HasSubstr(meta.digest));
+  }
+  {
+    VolumeMeta changed = meta;
+    changed.digest = "sum64:0000000000000001";
+    ASSERT_OK_AND_ASSIGN(const auto late, written("changed", Format::kNpy));
+    ASSERT_THAT(late->Describe(changed), IsOk());
+    EXPECT_THAT(late->Publish(),
+                IsError(absl::StatusCode::kDataLoss, "changed since it was sealed"));
+  }
+  {
+    VolumeMeta taller = meta;
+    taller.shape[0] = 5;
+    ASSERT_OK_AND_ASSIGN(const auto late, written("taller", Format::kNpy));
+    EXPECT_THAT(late->Describe(taller),
+                IsError(absl::StatusCode::kInternal, "of another geometry or type"));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto head, written("head", Format::kNifti));
+  EXPECT_THAT(head->Describe(meta),
+              IsError(absl::StatusCode::kInternal, "has its metadata before the voxels"));
+}
+
 TEST_F(CommitStoreTest, GivingUpRemovesParentsItMadeAndNoOthers) {
   VolumeMeta meta;
   MakeVolume(&meta, 4, 8, 16);
