@@ -244,7 +244,8 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "auto (default: fourier where it is faster and as good, else fbp) | fbp | "
                   "fourier | sirt | mlem | cgls | tv")
       ->check(OneAlgorithm());
-  app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20; tv: 200");
+  app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20; tv: 200")
+      ->check(WholeFrom(1));
   auto* center =
       app->add_option("--center", center_,
                       "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | "
@@ -320,7 +321,8 @@ void ReconFlags::AddTo(CLI::App* app) {
   for (CLI::Option* other : {flats, darks, median, in_time, dynamic, sinograms})
     transmissions->excludes(other);
   for (CLI::Option* other : {flats, darks, median, in_time, dynamic}) sinograms->excludes(other);
-  app->add_option("--cutoff", cutoff_, "largest transmission; larger ones become this");
+  app->add_option("--cutoff", cutoff_, "largest transmission; larger ones become this")
+      ->check(AboveZero());
   app->add_option("--air", air_,
                   "LEFT,RIGHT: columns at the ends of the detector that show air, which becomes 1")
       ->delimiter(',')
@@ -364,7 +366,7 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->excludes(left)
       ->excludes(along)
       ->excludes(half_turn);
-  app->add_option("--overlap", overlap_, "of stitching; default: found");
+  app->add_option("--overlap", overlap_, "of stitching; default: found")->check(AboveZero());
   app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")
       ->check(OneOf(KeysOf(kInterpolations)));
   app->add_option(
@@ -374,17 +376,18 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_flag("--extend-edges", extend_,
                 "fbp, fourier, auto: for objects wider than the detector");
   app->add_option("--fourier-accuracy", accuracy_,
-                  "fourier: relative error of the gridding, 1e-6 to 1e-2; default 1e-4");
+                  "fourier: relative error of the gridding, 1e-6 to 1e-2; default 1e-4")
+      ->check(AboveZero());
   app->add_flag("--tomopy", tomopy_, "sirt, mlem as TomoPy's accelerated CPU code");
-  app->add_option("--size", size_, "rows and columns of a slice");
+  app->add_option("--size", size_, "rows and columns of a slice")->check(WholeFrom(1));
   app->add_option("--padding", padding_,
                   "pixels on every side while iterating; default: as far as rays reach, and as "
                   "wide as an object that the detector sees in part");
   app->add_option("--mask", mask_, "circle that counts, part of the half width; 0 = none");
   app->add_option("--min", min_, "least value of a pixel");
   app->add_option("--max", max_, "largest value of a pixel");
-  app->add_option("--relaxation", relaxation_, "sirt");
-  app->add_option("--subsets", subsets_, "sirt, mlem");
+  app->add_option("--relaxation", relaxation_, "sirt")->check(AboveZero());
+  app->add_option("--subsets", subsets_, "sirt, mlem")->check(WholeFrom(1));
   app->add_option("--tv-weight", tv_weight_,
                   "tv: how much edges cost, about the noise of an fbp slice; needed");
   app->add_flag(

@@ -45,6 +45,15 @@ CLI::Validator OneOf(const std::vector<std::string>& words,
           ""};
 }
 
+CLI::Validator AboveZero() {
+  return {[](const std::string& text) {
+            double value = 0;
+            if (!absl::SimpleAtod(text, &value) || value > 0) return std::string();
+            return absl::StrCat("is '", text, "'; allowed are numbers above 0");
+          },
+          ""};
+}
+
 CLI::Validator Natural() {
   return {[](std::string& text) {
             const size_t digits = std::min(text.find_first_not_of(" +"), text.size());

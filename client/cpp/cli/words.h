@@ -26,6 +26,8 @@ CLI::Validator Natural();
 /// A check of a flag's value: a whole number from `least` to `most`; most = 0: on. What is no
 /// number at all is left to CLI11.
 CLI::Validator WholeFrom(int64_t least, int64_t most = 0);
+/// A check of a flag's value: a number above 0. What is no number at all is left to CLI11.
+CLI::Validator AboveZero();
 /// Natural() for all flags of whole numbers from 0 on, of a command and those below it: CLI11 takes
 /// -1 for 2^64 - 1.
 void CheckNaturals(CLI::App* app);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -352,13 +353,26 @@ class Transaction final : public CommitTransaction {
   bool journalled_ = false, renaming_ = false, published_ = false;
 };
 
+// Whether the server may make files in the folder, or in the first one above it that exists: told
+// before anything is computed or written for it.
+absl::Status CheckFolder(std::string folder) {
+  while (!PathExists(folder)) folder = ParentOf(folder);
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) return absl::OkStatus();  // told by its use
+  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return absl::OkStatus();
+  const absl::Status refused = ErrnoStatus(errno, "the server may not write into", folder);
+  ErrorInfo info = InfoOf(refused);
+  info.field = "options.destination";
+  return WithInfo(refused, info);
+}
+
 absl::Status StoreImpl::Check(const std::string& destination, const WriterOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
   final = WithExtension(final, options);
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
   const std::string side = final + ".json";  // CommitPaths::Side
   if (IsSingleFile(options) && PathExists(side)) return ErrnoStatus(EEXIST, "committing to", side);
-  return absl::OkStatus();
+  return CheckFolder(ParentOf(final));
 }
 
 absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::string& commit_id,
@@ -399,6 +413,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
   if (!paths.folder && PathExists(paths.Side()))
     return ErrnoStatus(EEXIST, "committing to", paths.Side());
   if (PathExists(temporary)) return ErrnoStatus(EEXIST, "an earlier commit left", temporary);
+  OCTAVO_RETURN_IF_ERROR(CheckFolder(ParentOf(final)));
   OCTAVO_RETURN_IF_ERROR(transaction->Start(resolved));
   return transaction;
 }

@@ -82,7 +82,8 @@ class CommitStore {
   virtual absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(
       const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
       const WriterOptions& options) = 0;
-  /// Whether Begin would refuse this destination: InvalidArgument, AlreadyExists.
+  /// Whether Begin would refuse this destination: InvalidArgument, AlreadyExists,
+  /// PermissionDenied (NO_ACCESS, READ_ONLY: of the folder).
   virtual absl::Status Check(const std::string& destination, const WriterOptions& options) = 0;
   virtual const std::vector<std::string>& roots() const = 0;
   /// The present contents of each root's quarantine, by the root as configured.

@@ -34,7 +34,8 @@ uint64_t Number(const std::vector<char>& bytes, size_t at, size_t size) {
 
 class Walk {
  public:
-  Walk(int fd, int rank, int64_t most) : fd_(fd), rank_(static_cast<size_t>(rank)), most_(most) {}
+  Walk(int fd, int rank, int64_t most, int64_t base)
+      : fd_(fd), rank_(static_cast<size_t>(rank)), most_(most), base_(base) {}
 
   absl::StatusOr<std::vector<ChunkPlace>> From(int64_t header) {
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<char> head, Read(header, 16));
@@ -72,9 +73,10 @@ class Walk {
 
  private:
   absl::StatusOr<std::vector<char>> Read(int64_t address, int64_t size) {
-    if (address < 0 || size < 0) return Damaged("has an address that is too large");
+    if (address < 0 || address > INT64_MAX - base_ || size < 0)
+      return Damaged("has an address that is too large");
     std::vector<char> out(static_cast<size_t>(size));
-    if (!ReadAllAt(fd_, "the index of chunks", out.data(), out.size(), address).ok())
+    if (!ReadAllAt(fd_, "the index of chunks", out.data(), out.size(), base_ + address).ok())
       return Damaged(absl::StrCat("is cut off at byte ", address));
     return out;
   }
@@ -102,7 +104,10 @@ class Walk {
         continue;
       }
       if (std::ssize(places_) >= most_) return absl::OutOfRangeError("has too many chunks");
-      ChunkPlace place{.address = child, .bytes = static_cast<int64_t>(Number(body, at, 4))};
+      // One that no file has stays below 0.
+      const int64_t address_in_file = child > INT64_MAX - base_ ? -1 : base_ + child;
+      ChunkPlace place{.address = child < 0 ? child : address_in_file,
+                       .bytes = static_cast<int64_t>(Number(body, at, 4))};
       for (size_t d = 0; d < rank_; ++d)
         place.offset[d] = static_cast<int64_t>(Number(body, at + 8 + 8 * d, 8));
       places_.push_back(place);
@@ -112,7 +117,7 @@ class Walk {
 
   const int fd_;
   const size_t rank_;
-  const int64_t most_;
+  const int64_t most_, base_;
   int64_t entries_ = 0;  // of the nodes that were read
   std::vector<ChunkPlace> places_;
 };
@@ -120,9 +125,9 @@ class Walk {
 }  // namespace
 
 absl::StatusOr<std::vector<ChunkPlace>> ReadChunkIndex(int fd, int64_t header, int rank,
-                                                       int64_t most) {
+                                                       int64_t most, int64_t base) {
   if (rank < 1 || rank > 3) return Other(absl::StrCat(rank, " dimensions"));
-  return Walk(fd, rank, most).From(header);
+  return Walk(fd, rank, most, base).From(header);
 }
 
 }  // namespace octavo::storage

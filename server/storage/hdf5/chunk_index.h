@@ -23,10 +23,10 @@ struct ChunkPlace {
 /// IV.A.1.a, IV.A.2.i and III.A.1). Unimplemented for others: the library has to be asked. DataLoss
 /// if the tree is damaged; OutOfRange if it has more than `most` chunks.
 ///
-/// fd: the whole file, without a user block, with addresses and lengths of 8 bytes. header: address
-/// of the dataset's object header. The library may have written nothing that is not in the file
-/// yet.
+/// fd: the whole file, with addresses and lengths of 8 bytes. header: address of the dataset's
+/// object header, as the library tells it. base: bytes of the user block, from whose end the
+/// library's addresses count. The library may have written nothing that is not in the file yet.
 absl::StatusOr<std::vector<ChunkPlace>> ReadChunkIndex(int fd, int64_t header, int rank,
-                                                       int64_t most);
+                                                       int64_t most, int64_t base = 0);
 
 }  // namespace octavo::storage

@@ -304,7 +304,10 @@ int64_t Hdf5Dataset::Chunk(int d) const {
 }
 
 bool Hdf5Dataset::Read(hid_t type, hid_t memory, hid_t space, void* out) const {
-  if (!virtual_) return H5Dread(id(), type, memory, space, H5P_DEFAULT, out) >= 0;
+  if (!virtual_) {
+    if (!check_.has_value()) check_.emplace(id(), /*remembers=*/true);
+    return CheckedHdf5Read(*check_, id(), type, memory, space, out);
+  }
   hsize_t first[H5S_MAX_RANK], last[H5S_MAX_RANK];
   if (H5Sget_select_npoints(space) == 0) return true;
   if (H5Sget_select_bounds(space, first, last) < 0) return false;

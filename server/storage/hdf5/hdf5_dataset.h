@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
+#include "server/storage/hdf5/checked_read.h"
 #include "server/storage/hdf5/hdf5_links.h"
 
 namespace octavo::storage {
@@ -47,6 +49,7 @@ class Hdf5Dataset {
 
   std::string path_, label_;
   Hdf5Id data_;
+  mutable std::optional<Hdf5ChunkCheck> check_;  // used with the library's lock held
   bool virtual_ = false;
   std::vector<Part> parts_;
 };

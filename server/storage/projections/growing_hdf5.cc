@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/hdf5/checked_read.h"
 #include "server/storage/hdf5/hdf5_links.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/hdf5_library.h"
@@ -119,10 +120,11 @@ class GrowingHdf5Frames final : public GrowingArray {
       from[d] = static_cast<hsize_t>(start[d]), extent[d] = static_cast<hsize_t>(count[d]);
     const Id space(H5Dget_space(data_.get()), H5Sclose),
         memory(H5Screate_simple(rank_, extent + skip, nullptr), H5Sclose);
+    Hdf5ChunkCheck check(data_.get());  // anew: chunks that grow are written again
     if (space && memory &&
         H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, from + skip, nullptr, extent + skip,
                             nullptr) >= 0 &&
-        H5Dread(data_.get(), MemoryTypeOf(dtype), memory.get(), space.get(), H5P_DEFAULT, out) >= 0)
+        CheckedHdf5Read(check, data_.get(), MemoryTypeOf(dtype), memory.get(), space.get(), out))
       return absl::OkStatus();
     return DamagedProjections(
         path_, dataset, absl::StrCat("cannot be read at frame ", start[0], ": ", Hdf5Reason()));
@@ -359,8 +361,9 @@ class GrowingHdf5 final : public GrowingProjections {
                   .values = std::vector<double>(static_cast<size_t>(extent)),
                   .fill = FillOf(creation.get()),
                   .fixed = most == extent};
-    if (extent > 0 && H5Dread(data.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                              angles.values.data()) < 0)
+    Hdf5ChunkCheck check(data.get());
+    if (extent > 0 && !CheckedHdf5Read(check, data.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL,
+                                       angles.values.data()))
       return absl::UnavailableError(absl::StrCat(name, " cannot be read: ", Hdf5Reason()));
     found_ = std::move(angles);
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/hdf5/checked_read.h"
 #include "server/storage/io/open_beneath.h"
 #include "server/storage/projections/hdf5_chunks.h"
 #include "server/storage/projections/hdf5_filters.h"
@@ -242,7 +243,8 @@ std::string Hdf5Reader::Text(const std::string& name) {
         creation(H5Dget_create_plist(data.get()), H5Pclose);
     if (H5Pget_layout(creation.get()) != H5D_VIRTUAL && H5Pget_external_count(creation.get()) == 0)
       out = ReadText(type.get(), space.get(), [&](hid_t as, void* to) {
-        return H5Dread(data.get(), as, H5S_ALL, H5S_ALL, H5P_DEFAULT, to);
+        Hdf5ChunkCheck check(data.get());
+        return CheckedHdf5Read(check, data.get(), as, H5S_ALL, H5S_ALL, to) ? 0 : -1;
       });
   }
   H5Eclear2(H5E_DEFAULT);

@@ -358,6 +358,10 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --outliers 1e20,5", "--outliers: is '1e+20,5'; allowed WINDOW,DIFFERENCE with an odd window of 3 to 15"),
     row(f"{RECON} --outliers 4,5", "--outliers: is '4,5'; allowed WINDOW,DIFFERENCE with an odd window of 3 to 15"),
     row(f"{RECON} --overlap 5", "--overlap: is of --stitch-left and --stitch-right"),
+    # 0 stands for "not given" in the contract, and is not what its user means.
+    *(row(f"{RECON} --algorithm sirt {flag} 0", f"{flag}: is '0'; allowed are whole numbers from 1 on") for flag in ("--iterations", "--subsets", "--size")),
+    *(row(f"{RECON} {flag} {value}", f"{flag}: is '{value}'; allowed are numbers above 0")
+      for flag, value in (("--cutoff", "0"), ("--relaxation", "0"), ("--fourier-accuracy", "-1"), ("--overlap", "0"))),
     row(f"{RECON} --phase 1,1e300,20,3", "tomography.preparation.phase.distance_mm: is 1e+300; allowed 0.001 to 1e+06 (millimetres: 2 m is 2000)", code=1),
     row(f"{RECON} --stitch-left --overlap 1e300", "tomography.preparation.stitching.overlap", "allowed 2 to", code=1),
     row(f"{RECON} --stitch-left --stitch-right", "excludes"),

@@ -487,6 +487,31 @@ TEST_F(CommitStoreTest, TheSoundRecordsOfADamagedJournalCount) {
   EXPECT_THAT(report[0], ::testing::EndsWith("sound records, which count: 1"));
 }
 
+// Also before anything is computed for the destination.
+TEST_F(CommitStoreTest, AFolderThatTheServerMayNotWriteIntoIsToldFirst) {
+  VolumeMeta meta;
+  (void)MakeVolume(&meta, 4, 8, 16);
+  auto store = Open();
+  std::filesystem::create_directories(root() + "/locked");
+  std::filesystem::permissions(root() + "/locked", std::filesystem::perms(0555));
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) ASSERT_EQ(::seteuid(65534), 0);
+  for (const char* destination : {"locked/a", "locked/new/folder/a"}) {
+    for (const absl::Status& refused :
+         {store->Check(destination, WriterOptions{.format = Format::kNpy}),
+          store->Begin("test-1", destination, meta, WriterOptions{.format = Format::kNpy})
+              .status()}) {
+      EXPECT_THAT(refused, IsError(absl::StatusCode::kPermissionDenied,
+                                   "the server may not write into " + root() + "/locked"));
+      EXPECT_EQ(InfoOf(refused).reason, Reason::kNoAccess);
+      EXPECT_EQ(InfoOf(refused).field, "options.destination");
+    }
+  }
+  if (is_root) ASSERT_EQ(::seteuid(0), 0);
+  std::filesystem::permissions(root() + "/locked", std::filesystem::perms(0755));
+  EXPECT_THAT(store->Check("locked/a", WriterOptions{.format = Format::kNpy}), IsOk());
+}
+
 TEST_F(CommitStoreTest, AJournalOfOthersIsRefused) {
   const std::string path = directory_ + "/journal", elsewhere = directory_ + "/elsewhere";
   std::vector<nlohmann::json> records;

@@ -47,7 +47,7 @@ class Hdf5Builder {
     std::vector<hsize_t> chunk;
     unsigned deflate = 0;
     hid_t type = -1;  // in the file; -1 = that of the values
-    bool shuffle = false, checksum = false, nbit = false;
+    bool shuffle = false, checksum = false, nbit = false, scale_offset = false;
     bool plain_edges = false;  // chunks that reach over the end of the data pass no filter
   };
 
@@ -68,6 +68,7 @@ class Hdf5Builder {
       H5Pset_chunk(creation, static_cast<int>(layout.chunk.size()), layout.chunk.data());
     if (layout.shuffle) H5Pset_shuffle(creation);
     if (layout.nbit) H5Pset_nbit(creation);
+    if (layout.scale_offset) H5Pset_scaleoffset(creation, H5Z_SO_INT, 0);
     if (layout.deflate > 0) H5Pset_deflate(creation, layout.deflate);
     if (layout.checksum) H5Pset_fletcher32(creation);
     if (layout.plain_edges) H5Pset_chunk_opts(creation, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);

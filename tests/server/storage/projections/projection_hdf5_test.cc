@@ -521,6 +521,91 @@ TEST_F(ProjectionInputTest, AChunkInflatesToItsLengthOnly) {
   }
 }
 
+// The library reads beyond chunks that are shorter than their filters need, and beyond its memory
+// where the filters make too little of them. Neither the first nor the last chunk, which are looked
+// at before.
+TEST_F(ProjectionInputTest, AChunkThatIsTooShortForItsFiltersIsDamaged) {
+  const hid_t twelve = H5Tcopy(H5T_STD_U16LE), half = H5Tcopy(H5T_IEEE_F32LE);
+  H5Tset_precision(twelve, 12);
+  // Numbers of an unusual format, which the library converts: IEEE floats of 16 bits.
+  H5Tset_fields(half, 15, 10, 5, 0, 10);
+  H5Tset_precision(half, 16);
+  H5Tset_ebias(half, 15);
+  H5Tset_size(half, 2);
+  const std::vector<hsize_t> chunk = {1, kRows, kColumns};
+  struct Way {
+    const char* name;
+    Hdf5Builder::Layout layout;
+    hsize_t before = 0;
+    bool packed = false;  // shorter than the numbers
+  };
+  for (const Way& way :
+       {Way{"checksum", {.chunk = chunk, .checksum = true}},
+        Way{"shuffled, checksum", {.chunk = chunk, .shuffle = true, .checksum = true}},
+        Way{"deflated, checksum", {.chunk = chunk, .deflate = 1, .checksum = true}, 0, true},
+        Way{"n-bit", {.chunk = chunk, .type = twelve, .nbit = true}, 0, true},
+        Way{"n-bit, deflated",
+            {.chunk = chunk, .deflate = 1, .type = twelve, .nbit = true},
+            0,
+            true},
+        Way{"scale-offset", {.chunk = chunk, .scale_offset = true}, 0, true},
+        Way{"behind other bytes", {.chunk = chunk}, 512},
+        Way{"behind other bytes, checksum", {.chunk = chunk, .checksum = true}, 512},
+        Way{"half precision", {.chunk = chunk, .type = half}}}) {
+    SCOPED_TRACE(way.name);
+    const std::string path = folder_ / "short.h5";
+    const hsize_t most = 2 * kRows * kColumns + 4;
+    const std::vector<uint16_t> values(kAngles * kRows * kColumns, 1000);
+    std::vector<char> stored(2 * most);
+    for (hsize_t length = 0; length <= most + 1; length = length < 30 ? length + 1 : length + 7) {
+      {
+        Hdf5Builder file(path, way.before);
+        file.Data("/exchange/data", {kAngles, kRows, kColumns}, values, way.layout);
+        file.Data("/exchange/theta", {kAngles}, Degrees(kAngles));
+      }
+      const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
+                  data = H5Dopen2(file, "/exchange/data", H5P_DEFAULT);
+      const hsize_t at[3] = {3, 0, 0};
+      hsize_t size = 0;
+      uint32_t skipped = 0;
+      ASSERT_GE(H5Dget_chunk_storage_size(data, at, &size), 0);
+      ASSERT_LE(size, stored.size());
+      ASSERT_GE(H5Dread_chunk(data, H5P_DEFAULT, at, &skipped, stored.data()), 0);
+      const bool as_it_was = length == size;
+      const bool filtered = way.layout.checksum || way.layout.nbit || way.packed;
+      if (length > 0 && !as_it_was && filtered)
+        ASSERT_GE(H5Dwrite_chunk(data, H5P_DEFAULT, skipped, at, length, stored.data()), 0);
+      H5Dclose(data);
+      H5Fclose(file);
+      if (length > 0 && !filtered) SetChunkBytes(path, 3, static_cast<uint32_t>(length));
+      const auto input = OpenProjections(path, {});
+      if (!input.ok()) {
+        EXPECT_THAT(input, IsError(absl::StatusCode::kDataLoss, "has a chunk of"));
+        continue;
+      }
+      std::vector<float> row(kColumns);
+      for (const int64_t frame : {0, 2, 3, 4}) {
+        const ProjectionBox box{.first_frame = frame, .frames = 1, .rows = 1, .columns = kColumns};
+        const absl::Status read = (*input)->Read(box, row.data());
+        if (frame != 3 || as_it_was || length == 0) {
+          EXPECT_THAT(read, IsOk()) << length;
+          EXPECT_EQ(
+              way.layout.type == half ? row[0] : *reinterpret_cast<const uint16_t*>(row.data()),
+              1000)
+              << length << " at " << frame;
+        } else if (read.ok()) {
+          EXPECT_TRUE(filtered && (length > size || (way.packed && length >= size - 5)))
+              << length << " of " << size;
+        } else {
+          EXPECT_THAT(read, IsError(absl::StatusCode::kDataLoss, "cannot be read at frame 3"));
+        }
+      }
+    }
+  }
+  H5Tclose(twelve);
+  H5Tclose(half);
+}
+
 TEST_F(ProjectionInputTest, UnknownCompressionIsNamed) {
   const std::string path = folder_ / "filter.h5";
   H5Z_class2_t secret{H5Z_CLASS_T_VERS,
