@@ -25,11 +25,11 @@ constexpr size_t kLeastProjections = 3;
 constexpr int64_t kLeastShared = 2, kLeastPixels = 64;
 // Beyond it the dark field and scattered light make what is seen.
 constexpr float kMostIntegral = 4;
-constexpr double kLeastDifference = 0.03;  // of line integrals, that fringes of a beam stay below
-constexpr double kLeastMismatch = 0.08;    // 1 - correlation, of half a pixel at most
-constexpr double kTimesNeighbours = 2;     // the mismatch of neighbouring projections of one tile
-constexpr double kDeviations = 4.5;        // of Fisher's transform of both correlations
-constexpr double kSmoothedPixels = 13;     // that share their noise after the smoothing
+constexpr double kLeastDifference = 0.025;  // of line integrals, that fringes of a beam stay below
+constexpr double kLeastMismatch = 0.08;     // 1 - correlation, of half a pixel at most
+constexpr double kTimesNeighbours = 2;      // the mismatch of neighbouring projections of one tile
+constexpr double kDeviations = 4.5;         // of Fisher's transform of both correlations
+constexpr double kSmoothedPixels = 13;      // that share their noise after the smoothing
 constexpr double kNearOne = 1 - 1e-9;
 constexpr double kMostRatio = 1.25;  // of mean transmissions
 constexpr double kLeastTransmission = 0.02;
