@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "server/model/status_types.h"
 #include "server/tomography/mosaic_search.h"
 #include "server/tomography/odd_values.h"
+#include "server/tomography/overlap_check.h"
 #include "server/tomography/plausible.h"
 #include "server/tomography/projection_cache.h"
 #include "server/tomography/projection_file.h"
@@ -26,6 +28,7 @@ constexpr double kMostAngle = 1e-4;        // rad, by which a projection of two 
 constexpr double kMostPixelChange = 0.01;  // of the size of a pixel
 constexpr int64_t kMostColumns = 32768, kMostRows = 65535;  // PrepareConfig
 constexpr size_t kMostLookedAt = 8;                         // tiles whose values are looked at
+constexpr double kLeastStep = 1;  // columns or rows, by which two tiles are moved to each other
 
 std::string FieldOf(size_t tile, const char* below) {
   return absl::StrCat("tomography.mosaic.tiles[", tile, "]", below);
@@ -73,6 +76,36 @@ absl::Status CheckTile(const model::TomographySpec& spec, size_t index,
   return absl::OkStatus();
 }
 
+/// Pairs of tiles that cannot be meant: the same file, or the same place.
+std::vector<std::string> OddPairs(const model::ProjectionMosaicSpec& mosaic,
+                                  const std::vector<TilePlace>& places) {
+  std::vector<std::string> odd;
+  bool same_place = false;
+  for (size_t j = 1; j < places.size(); ++j) {
+    for (size_t i = 0; i < j; ++i) {
+      const storage::ProjectionOptions &one = mosaic.tiles[i].file.options,
+                                       &other = mosaic.tiles[j].file.options;
+      if (mosaic.tiles[i].file.path == mosaic.tiles[j].file.path &&
+          one.projections == other.projections) {
+        odd.push_back(absl::StrFormat(
+            "Tiles %d and %d of the mosaic are the same file, '%s': tomography.mosaic.tiles[%d]"
+            ".file.path should name another part of the scan.",
+            i, j, mosaic.tiles[j].file.path, j));
+      }
+      const double columns = places[j].first_column - places[i].first_column,
+                   rows = places[j].first_row - places[i].first_row;
+      if (std::abs(columns) >= kLeastStep || std::abs(rows) >= kLeastStep || same_place) continue;
+      same_place = true;  // a wrong unit makes it so of all
+      odd.push_back(absl::StrFormat(
+          "Tiles %d and %d of the mosaic lie at the same place: %g columns and %g rows apart. "
+          "first_column and first_row of tomography.mosaic.tiles (--tile-columns, --tile-rows) are "
+          "in pixels; divide millimetres by the size of a pixel.",
+          i, j, columns, rows));
+    }
+  }
+  return odd;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Mosaic>> Mosaic::Open(
@@ -84,6 +117,7 @@ absl::StatusOr<std::shared_ptr<const Mosaic>> Mosaic::Open(
   const std::vector<TilePlace> given = opened->GivenPlaces(mosaic);
   OCTAVO_RETURN_IF_ERROR(JoinTiles(given).status());
   OCTAVO_RETURN_IF_ERROR(opened->LookAtValues(spec));
+  for (std::string& odd : OddPairs(mosaic, given)) opened->warnings_.push_back(std::move(odd));
   OCTAVO_RETURN_IF_ERROR(opened->Place(mosaic, given));
   return opened;
 }
@@ -187,6 +221,9 @@ absl::Status Mosaic::Place(const model::ProjectionMosaicSpec& mosaic,
                         i, mosaic.tiles[i].file.path, tile.first_column, tile.first_row,
                         reports_[i].found ? "found" : "given", tile.rows, tile.columns));
   }
+  OverlapFindings findings = CheckOverlaps(tiles_, places, fields_.divide);
+  std::move(findings.log.begin(), findings.log.end(), std::back_inserter(log_));
+  std::move(findings.warnings.begin(), findings.warnings.end(), std::back_inserter(warnings_));
   return absl::OkStatus();
 }
 

@@ -22,6 +22,8 @@ constexpr size_t kCandidates = 5;       // maxima of the coarsest level that are
 constexpr int64_t kFarLag = 3;          // pixels from a maximum at which it must have fallen
 constexpr double kSmoothedPixels = 5;   // along an axis, that share their noise after it
 constexpr double kLeastCorrelation = 0.05, kLeastFall = 0.1;
+constexpr double kHighCorrelation = 0.5;  // from which on pictures show more than noise
+constexpr double kNearOne = 1 - 1e-9;
 constexpr double kDeviationsOfPeak = 4.5, kDeviationsOfFall = 3;  // of the correlation of noise
 
 Picture Halved(const Picture& in) {
@@ -55,21 +57,6 @@ void ForLines(Picture& picture, const Reach& reach, const F& f) {
   for (int64_t c = 0; c < picture.columns; ++c)
     f(Line{.data = picture.pixels.data() + c, .count = picture.rows, .stride = picture.columns},
       reach.rows);
-}
-
-/// By 1 4 6 4 1; beyond the ends the outermost value goes on.
-void Smooth(Picture& picture) {
-  std::vector<float> copy;
-  ForLines(picture, {}, [&](const Line& line, int64_t) {
-    copy.clear();
-    for (int64_t i = 0; i < line.count; ++i) copy.push_back(line.at(i));
-    const auto value = [&](int64_t i) {
-      return copy[static_cast<size_t>(std::clamp<int64_t>(i, 0, line.count - 1))];
-    };
-    for (int64_t i = 0; i < line.count; ++i)
-      line.at(i) =
-          (6 * value(i) + 4 * (value(i - 1) + value(i + 1)) + value(i - 2) + value(i + 2)) / 16;
-  });
 }
 
 /// The mean of each value and those within reach, of those that there are.
@@ -187,12 +174,12 @@ class Level {
   double PixelsAt(const Lag& lag) const {
     return static_cast<double>(SharedRows(lag)) * static_cast<double>(SharedColumns(lag));
   }
-  /// The standard deviation of the correlation of noise alone. Fields leave the same pattern in all
-  /// projections of a tile, so these do not count in full.
+  /// The standard deviation of the correlation of noise alone, as Fisher's transform of it. Fields
+  /// leave the same pattern in all projections of a tile, so these do not count in full.
   double NoiseAt(const Lag& lag) const {
     const double together = (first_.front().rows > 1 ? kSmoothedPixels : 1) * kSmoothedPixels,
                  pixels = PixelsAt(lag) * std::sqrt(static_cast<double>(first_.size()));
-    return std::sqrt(together / std::max(1.0, pixels));
+    return 1 / std::sqrt(std::max(1.0, pixels / together - 3));
   }
   /// Pixels that the whole range takes.
   double Work() const {
@@ -308,30 +295,51 @@ class Peak {
       : level_(level), lag_(lag), value_(level.At(lag)), noise_(level.NoiseAt(lag)) {}
 
   double value() const { return value_; }
-  bool stands_out() const {
-    return value_ >= std::max(kLeastCorrelation, kDeviationsOfPeak * noise_);
+  /// The correlation from which on it stands out. Noise alone gives a correlation near 1 much more
+  /// rarely than its standard deviation tells; so few pixels are enough for a good one.
+  double needed() const {
+    return std::max(kLeastCorrelation, std::tanh(kDeviationsOfPeak * noise_));
   }
+  bool stands_out() const { return value_ >= needed(); }
   /// Whether it falls by enough a few pixels further on, both ways.
   bool Falls(int64_t rows, int64_t columns) const {
-    const double enough = std::max(kLeastFall * value_, kDeviationsOfFall * noise_);
     bool any = false;
     for (const int64_t way : {-1, 1}) {
       const double there = level_.At({.row = lag_.row + way * rows * kFarLag,
                                       .column = lag_.column + way * columns * kFarLag});
       if (there <= -2) continue;  // the pictures share too little
       any = true;
-      if (value_ - there < enough) return false;
+      if (value_ - there < kLeastFall * value_ ||
+          Transformed(value_) - Transformed(there) < kDeviationsOfFall * noise_)
+        return false;
     }
     return any;
   }
 
  private:
+  static double Transformed(double correlation) {
+    return std::atanh(std::clamp(correlation, -kNearOne, kNearOne));
+  }
   Level& level_;
   const Lag lag_;
   const double value_, noise_;
 };
 
 }  // namespace
+
+void Smooth(Picture& picture) {
+  std::vector<float> copy;
+  ForLines(picture, {}, [&](const Line& line, int64_t) {
+    copy.clear();
+    for (int64_t i = 0; i < line.count; ++i) copy.push_back(line.at(i));
+    const auto value = [&](int64_t i) {
+      return copy[static_cast<size_t>(std::clamp<int64_t>(i, 0, line.count - 1))];
+    };
+    for (int64_t i = 0; i < line.count; ++i)
+      line.at(i) =
+          (6 * value(i) + 4 * (value(i - 1) + value(i + 1)) + value(i - 2) + value(i + 2)) / 16;
+  });
+}
 
 FoundLag FindLag(std::vector<Picture> first, std::vector<Picture> second, const LagRange& range) {
   FoundLag found = {.row = static_cast<double>(range.row),
@@ -371,12 +379,23 @@ FoundLag FindLag(std::vector<Picture> first, std::vector<Picture> second, const 
   };
   Peak peak(finest, *best);
   found.correlation = peak.value();
-  if (!peak.stands_out()) return found;
+  found.needed = peak.needed();
+  if (!peak.stands_out()) {
+    if (peak.value() >= kHighCorrelation) found.doubt = LagDoubt::kTooSmall;
+    return found;
+  }
   found.row_known = inner(best->row, range.row, range.most_rows) && peak.Falls(1, 0);
   found.column_known = inner(best->column, range.column, range.most_columns) && peak.Falls(0, 1);
   // Of an edge that is oblique, the place along it is not known, though both axes seem so.
   if (found.row_known && found.column_known && (!peak.Falls(1, 1) || !peak.Falls(1, -1)))
     found.row_known = false;
+  const auto at_end = [](int64_t lag, int64_t middle, int64_t most) {
+    return most > 0 && std::abs(lag - middle) >= most;
+  };
+  found.doubt = at_end(best->row, range.row, range.most_rows) ||
+                        at_end(best->column, range.column, range.most_columns)
+                    ? LagDoubt::kAtEnd
+                    : LagDoubt::kManyFit;
   if (!found.row_known && !found.column_known) return found;
   // An axis that is not known stays in the middle, and the other one fits to that.
   if (!found.row_known && best->row != range.row) {
@@ -385,11 +404,13 @@ FoundLag FindLag(std::vector<Picture> first, std::vector<Picture> second, const 
     best = Climb(finest, {.row = best->row, .column = range.column}, true, false);
   }
   const Peak last(finest, *best);
-  found.correlation = last.value();
   if (!last.stands_out()) {
     found.row_known = found.column_known = false;
     return found;
   }
+  found.correlation = last.value();
+  found.needed = last.needed();
+  found.doubt = LagDoubt::kNone;
   const auto neighbour = [&](int64_t rows, int64_t columns) {
     return finest.At({.row = best->row + rows, .column = best->column + columns});
   };

@@ -10,6 +10,10 @@ namespace {
 
 using Links = std::vector<std::pair<size_t, TileLink>>;  // with their indices
 
+constexpr double kWeightAsGiven = 1e-6;  // beside 0.0025 at least of a pair that was found
+
+double WeightOf(const TileLink& link) { return link.as_given ? kWeightAsGiven : link.weight; }
+
 /// A number for each tile, the same for those that links connect.
 std::vector<size_t> GroupsOf(size_t tiles, const Links& links) {
   std::vector<size_t> group(tiles);
@@ -45,12 +49,13 @@ std::vector<double> Fit(size_t tiles, const Links& links) {
   std::vector<double> matrix(tiles * tiles, 0.0), values(tiles, 0.0);
   for (const auto& [index, link] : links) {
     const size_t a = link.first, b = link.second;
-    matrix[a * tiles + a] += link.weight;
-    matrix[b * tiles + b] += link.weight;
-    matrix[a * tiles + b] -= link.weight;
-    matrix[b * tiles + a] -= link.weight;
-    values[a] -= link.weight * link.difference;
-    values[b] += link.weight * link.difference;
+    const double weight = WeightOf(link);
+    matrix[a * tiles + a] += weight;
+    matrix[b * tiles + b] += weight;
+    matrix[a * tiles + b] -= weight;
+    matrix[b * tiles + a] -= weight;
+    values[a] -= weight * link.difference;
+    values[b] += weight * link.difference;
   }
   // The mean of each group is 0.
   for (size_t a = 0; a < tiles; ++a) {
@@ -79,9 +84,12 @@ LinkedTiles CorrectionsOf(size_t tiles, const std::vector<TileLink>& links, doub
     bool changed = false;
     for (const auto& [index, link] : by_residual) {
       if (residual(link) <= most_residual) break;
+      if (link.as_given) continue;
       Links others = used;
       std::erase_if(others, [&, at = index](const auto& other) { return other.first == at; });
-      const std::vector<size_t> group = GroupsOf(tiles, others);
+      Links telling = others;
+      std::erase_if(telling, [](const auto& other) { return other.second.as_given; });
+      const std::vector<size_t> group = GroupsOf(tiles, telling);
       if (group[link.first] != group[link.second]) continue;
       used = std::move(others);
       out.left_out.push_back(index);
@@ -91,7 +99,9 @@ LinkedTiles CorrectionsOf(size_t tiles, const std::vector<TileLink>& links, doub
     if (!changed) break;
   }
   out.linked.assign(tiles, false);
-  for (const auto& [index, link] : used) out.linked[link.first] = out.linked[link.second] = true;
+  for (const auto& [index, link] : used) {
+    if (!link.as_given) out.linked[link.first] = out.linked[link.second] = true;
+  }
   return out;
 }
 

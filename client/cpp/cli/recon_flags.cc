@@ -918,11 +918,12 @@ void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
 }
 
 bool ReconFlags::MayNameMany() const {
-  return !HasTiles() && std::any_of(files_.begin(), files_.end(), MayStandForMany);
+  // A folder is one tile.
+  return HasTiles() ? HasPattern() : std::any_of(files_.begin(), files_.end(), MayStandForMany);
 }
 
 bool ReconFlags::HasPattern() const {
-  return !HasTiles() && std::any_of(files_.begin(), files_.end(), cli::HasPattern);
+  return std::any_of(files_.begin(), files_.end(), cli::HasPattern);
 }
 
 std::vector<std::string> ReconFlags::FindScans(std::vector<std::string> roots,
@@ -936,7 +937,7 @@ std::vector<std::string> ReconFlags::FindScans(std::vector<std::string> roots,
                                 .transmissions = transmissions_ || preparation.ignore_fields()})
                         .Find(files_);
   files_ = std::move(found.files);
-  many_ = std::move(found.many);
+  if (!HasTiles()) many_ = std::move(found.many);  // tiles are one job
   return std::move(found.notes);
 }
 

@@ -39,11 +39,11 @@ class TomographyMosaic(DaemonTest):
             cls.write(cls, name, column, row, columns, rows, gain)
         cls.whole = cls.make(cls, "whole.h5")[1]
 
-    def write(self, name, column, row, columns, rows, gain, angles=None):
+    def write(self, name, column, row, columns, rows, gain, angles=None, exposure=1):
         """A Data Exchange file of a part of the scan, with fields of its own, and noise of counting."""
         rng, part = self.rng, (slice(row, row + rows), slice(column, column + columns))
         open_beam = gain * 40000 * rng.uniform(0.8, 1, (rows, columns))
-        counts = open_beam * np.exp(-self.integrals[(slice(None), *part)])
+        counts = exposure * open_beam * np.exp(-self.integrals[(slice(None), *part)])
         with h5py.File(os.path.join(self.daemon.root, name), "w") as file:
             noisy = lambda values: np.round(200 + values + np.sqrt(values) * rng.normal(size=values.shape)).astype(np.uint16)
             file["exchange/data"] = noisy(counts)
@@ -77,8 +77,42 @@ class TomographyMosaic(DaemonTest):
         self.assertEqual(report, [(80, 20, False), (0, 0, False), (0, 20, False), (80, 0, False)])
         self.assertTrue(all(np.isnan(tile.correlation) for tile in job.tomography.mosaic_tiles))
         # A wrong place shows.
-        wrong = self.make(octavo.ProjectionMosaic([("left.h5", 0), ("right.h5", 70)]))[1]
+        job, wrong = self.make(octavo.ProjectionMosaic([("left.h5", 0), ("right.h5", 70)]))
         self.assertEqual(wrong.shape[2], COLUMNS - 6)
+        self.warned(job, "Tiles 0 and 1 of the mosaic do not show the same where they overlap")
+
+    def warned(self, job, *texts):
+        warnings = list(job.warnings)
+        for text in texts:
+            self.assertTrue(any(text in warning for warning in warnings), (text, warnings, [line.text for line in job.log_lines if "overlap" in line.text]))
+
+    def test_tiles_that_do_not_fit_are_told(self):
+        differ = "Tiles 0 and 1 of the mosaic do not show the same where they overlap"
+        self.write("dim.h5", 76, 0, 104, ROWS, 1.0, exposure=0.5)
+        self.write("fainter.h5", 76, 0, 104, ROWS, 1.0, exposure=0.9)
+        for tiles, texts in (([("right.h5", 0), ("left.h5", 76)], (differ, "--tile-search")),  # the other way round
+                             ([("left.h5", 0), ("right.h5", 76, 4)], (differ,)),
+                             ([("left.h5", 0), ("right.h5", 0.076)], (differ, "lie at the same place: 0.076 columns and 0 rows apart")),
+                             ([("left.h5", 0), ("left.h5", 76)], (differ, "are the same file, 'left.h5'")),
+                             ([("left.h5", 0), ("dim.h5", 76)], ("Tile 0 of the mosaic has 2.0",))):
+            self.warned(self.make(octavo.ProjectionMosaic(tiles))[0], *texts)
+        self.assertFalse(list(self.make(octavo.ProjectionMosaic([("left.h5", 0), ("fainter.h5", 76)]))[0].warnings))
+        # The search does not go as far.
+        job = self.make(octavo.ProjectionMosaic([("left.h5", 0), ("right.h5", 96)], search=4))[0]
+        self.warned(job, differ, "Their positions to each other are taken as given")
+        self.assertFalse(any(tile.found for tile in job.tomography.mosaic_tiles))
+
+    def test_few_rows(self):
+        """Tiles a few rows high, of which one lies two rows further down."""
+        for name, column, row in (("low_1.h5", 0, 3), ("low_2.h5", 50, 5), ("low_3.h5", 84, 3)):
+            self.write(name, column, row, 96, 14, 1.0)
+        job = self.make(octavo.ProjectionMosaic([("low_1.h5", 0), ("low_2.h5", 47), ("low_3.h5", 84)], search=6))[0]
+        self.assertFalse(list(job.warnings))
+        tiles = job.tomography.mosaic_tiles
+        for tile, column, row in ((tiles[1], 50, 2), (tiles[2], 84, 0)):
+            self.assertAlmostEqual(tile.first_column - tiles[0].first_column, column, delta=0.2)
+            self.assertAlmostEqual(tile.first_row - tiles[0].first_row, row, delta=0.2)
+            self.assertTrue(tile.found)
 
     def test_places_are_found(self):
         job, values = self.make(octavo.ProjectionMosaic([("left.h5", 0, 0), ("right.h5", 79, 0)], search=8))
@@ -147,6 +181,13 @@ class TomographyMosaic(DaemonTest):
             done = self.command("recon", "left.h5", "right.h5", *flags, check=False)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(text, done.stderr)
+        # A pattern stands for tiles, in the order of their names.
+        for name, column, columns in (("tile_1.h5", 0, 120), ("tile_2.h5", 76, 104)):
+            self.write(name, column, 0, columns, ROWS, 1.0)
+        self.command("recon", "tile_?.h5", "--tile-columns", "0,76", "--center", str(AXIS), "--algorithm", "fbp", "--filter", "hann", "-o", "pattern.npy")
+        self.assertGreater(self.psnr(np.load(os.path.join(self.daemon.root, "pattern.npy"))), 26)
+        done = self.command("recon", "tile_?.h5", "--tile-columns", "0,76,100", check=False)
+        self.assertIn("allowed 2 numbers, one for each scan", done.stderr)
         # A result of these tiles is left out, and one of others is not.
         for tiles, code in ((("left.h5", "right.h5"), 0), (("left.h5", "whole.h5"), 1)):
             done = self.command("recon", *tiles, "--tile-columns=-3,76", "--output-dir", "found", "--format", "npy", "--skip-existing", check=False)

@@ -485,12 +485,29 @@ TEST_P(MosaicJobTest, TellsOfPoorOverlapsAndDeadPixels) {
   open_.assign(open_.size(), kOpen);
   open_[5 * kColumns + 20] = 0;  // of the first tile alone
   const JobStatus job = Run(OfTiles(cuts, 5));
-  EXPECT_THAT(::testing::PrintToString(job.warnings), HasSubstr("shows too little"));
+  EXPECT_THAT(::testing::PrintToString(job.warnings),
+              HasSubstr("Their positions to each other are taken as given"));
   EXPECT_EQ(ReportOf(job).unlit, kAngles);
   EXPECT_EQ(ReportOf(job).mosaic_tiles[1].first_column, 70);
   EXPECT_FALSE(ReportOf(job).mosaic_tiles[1].found);
   // All the memory comes back.
   Await([&] { return memory_.used_bytes() == 0; });
+}
+
+TEST_P(MosaicJobTest, TellsOfWrongPlacesAndFiles) {
+  const std::vector<Cut> cuts = {{.column = 0, .columns = 105, .rows = kRows},
+                                 {.column = 65, .columns = 85, .rows = kRows, .off_column = 8}};
+  const JobStatus off = Run(OfTiles(cuts));
+  EXPECT_THAT(::testing::PrintToString(off.warnings),
+              HasSubstr("Tiles 0 and 1 of the mosaic do not show the same"));
+  TomographySpec twice = OfTiles({cuts[0], {.column = 65, .columns = 85, .rows = kRows}});
+  EXPECT_TRUE(Run(twice).warnings.empty());
+  auto& tiles = std::get<ProjectionMosaicSpec>(twice.input).tiles;
+  tiles[1] = tiles[0];
+  tiles[1].first_column = 0.065;
+  const std::string warnings = ::testing::PrintToString(Run(twice).warnings);
+  EXPECT_THAT(warnings, HasSubstr("are the same file, 'tile0.npy'"));
+  EXPECT_THAT(warnings, HasSubstr("lie at the same place: 0.065 columns and 0 rows apart"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, MosaicJobTest,

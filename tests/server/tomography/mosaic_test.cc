@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -20,6 +21,7 @@
 #include "server/tomography/mosaic_input.h"
 #include "server/tomography/mosaic_search.h"
 #include "server/tomography/mosaic_tile.h"
+#include "server/tomography/overlap_check.h"
 #include "server/tomography/tile_correlation.h"
 #include "server/tomography/tile_links.h"
 #include "tests/support/seed.h"
@@ -517,6 +519,26 @@ TEST(TileLinksTest, FitsAllLinksAndLeavesOutTheWrongOne) {
   EXPECT_NEAR(found.corrections[1] - found.corrections[0], 100, 1e-9);
 }
 
+TEST(TileLinksTest, TilesWhosePairTellsNothingStayAsGivenToEachOther) {
+  // Tile 1 to tile 0 is not known, and tile 2 lies 3 pixels nearer to tile 1 than given.
+  const std::vector<TileLink> links = {{.first = 0, .second = 1, .as_given = true},
+                                       {.first = 1, .second = 2, .difference = -3, .weight = 0.01}};
+  LinkedTiles found = CorrectionsOf(3, links, 1);
+  EXPECT_NEAR(found.corrections[1] - found.corrections[0], 0, 1e-6);
+  EXPECT_NEAR(found.corrections[2] - found.corrections[1], -3, 1e-6);
+  EXPECT_EQ(found.linked, (std::vector<bool>{false, true, true}));
+  EXPECT_TRUE(found.left_out.empty());
+  // It does not count where others tell, and does not make a wrong one of them be left out.
+  found = CorrectionsOf(3,
+                        {{.first = 0, .second = 1, .as_given = true},
+                         {.first = 1, .second = 2, .difference = -3},
+                         {.first = 0, .second = 2, .difference = 4}},
+                        1);
+  EXPECT_NEAR(found.corrections[1] - found.corrections[0], 7, 1e-4);
+  EXPECT_TRUE(found.left_out.empty());
+  EXPECT_EQ(found.linked, (std::vector<bool>{true, true, true}));
+}
+
 // -- registration
 
 /// Blobs that turn: a line integral at any place, of any projection.
@@ -553,8 +575,50 @@ class Blobs {
   bool along_rows_ = true;
 };
 
+/// Blobs around an axis: a line integral of any projection. One thread.
+class Turning {
+ public:
+  static constexpr double kStep = 0.015;  // rad, from one projection to the next
+
+  Turning(std::mt19937& random, double width, double height, double strength = 1) {
+    std::uniform_real_distribution<double> part(0, 1);
+    for (int i = 0; i < static_cast<int>(width * height / 150); ++i) {
+      blobs_.push_back({.away = width / 2 * std::sqrt(part(random)),
+                        .angle = 2 * 3.14159 * part(random),
+                        .row = height * part(random),
+                        .radius = 2.5 + 4 * part(random),
+                        .height = strength * (0.05 + 0.15 * part(random))});
+    }
+    middle_ = width / 2;
+  }
+  double At(int64_t frame, double column, double row) const {
+    if (std::exchange(frame_, frame) != frame) {
+      for (const Blob& blob : blobs_)
+        blob.column =
+            middle_ + blob.away * std::cos(blob.angle + kStep * static_cast<double>(frame));
+    }
+    double sum = 0.3;
+    for (const Blob& blob : blobs_) {
+      const double c = column - blob.column, r = row - blob.row,
+                   d = (c * c + r * r) / (blob.radius * blob.radius);
+      if (d < 12) sum += blob.height * std::exp(-d);
+    }
+    return sum;
+  }
+
+ private:
+  struct Blob {
+    double away = 0, angle = 0, row = 0, radius = 0, height = 0;
+    mutable double column = 0;  // in frame_
+  };
+  std::vector<Blob> blobs_;
+  double middle_ = 0;
+  mutable int64_t frame_ = -1;
+};
+
 /// A tile of the object at a true place, with its own uneven fields and noise of counting.
-std::shared_ptr<storage::ProjectionInput> ScanOf(const Blobs& object, double column, double row,
+template <class Object>
+std::shared_ptr<storage::ProjectionInput> ScanOf(const Object& object, double column, double row,
                                                  int64_t columns, int64_t rows, int64_t frames,
                                                  double photons, std::mt19937& random) {
   std::uniform_real_distribution<double> part(0, 1);
@@ -689,6 +753,164 @@ TEST(MosaicSearchTest, OneRowIsEnoughForTheColumns) {
   ASSERT_THAT(found, IsOk());
   EXPECT_NEAR(found->places[1].first_column - found->places[0].first_column, 203.3, 0.1);
   EXPECT_EQ(found->places[1].first_row, 0);
+}
+
+TEST(MosaicSearchTest, FewRowsAndANarrowOverlapAreEnoughIfTheyAgreeWell) {
+  std::mt19937 random(11);
+  const Turning object(random, 160, 20);
+  const std::vector<std::shared_ptr<storage::ProjectionInput>> tiles = {
+      ScanOf(object, 0, 0, 96, 14, 120, 60000, random),
+      ScanOf(object, 60, 2, 96, 14, 120, 60000, random)};
+  const auto found = FindPlaces(tiles, {At(0, 0, 96, 14), At(57, 0, 96, 14)}, 6, true);
+  ASSERT_THAT(found, IsOk());
+  EXPECT_TRUE(found->warnings.empty()) << found->warnings.front();
+  SCOPED_TRACE(found->log[0]);
+  EXPECT_NEAR(found->places[1].first_column - found->places[0].first_column, 60, 0.2);
+  EXPECT_NEAR(found->places[1].first_row - found->places[0].first_row, 2, 0.2);
+}
+
+TEST(MosaicSearchTest, SaysWhyAPlaceIsNotFoundAndMovesNothingAlongThatPair) {
+  std::mt19937 random(12);
+  const Blobs object(random, 320, 60);
+  const auto scan = [&](double column, int64_t columns, int64_t rows = 60) {
+    return ScanOf(object, column, 0, columns, rows, 11, 60000, random);
+  };
+  // The overlap of the first two is narrow, and that of the others 4 columns off.
+  const auto narrow =
+      FindPlaces({scan(0, 100, 12), scan(94, 100, 12), scan(150, 100, 12)},
+                 {At(0, 0, 100, 12), At(94, 0, 100, 12), At(154, 0, 100, 12)}, 6, true);
+  ASSERT_THAT(narrow, IsOk());
+  EXPECT_EQ(narrow->places[1].first_column - narrow->places[0].first_column, 94);
+  EXPECT_NEAR(narrow->places[2].first_column - narrow->places[1].first_column, 56, 0.2);
+  EXPECT_FALSE(narrow->tiles[0].found);
+  EXPECT_TRUE(narrow->tiles[2].found);
+  // One that is wrong by just more than the search.
+  const auto far =
+      FindPlaces({scan(0, 120), scan(80, 120)}, {At(0, 0, 120, 60), At(85, 0, 120, 60)}, 5, true);
+  ASSERT_THAT(far, IsOk());
+  ASSERT_EQ(far->warnings.size(), 1);
+  EXPECT_THAT(far->warnings[0], HasSubstr("fits best at the end of what was searched"));
+  EXPECT_THAT(far->warnings[0], HasSubstr("--tile-search"));
+}
+
+// -- the check of overlaps
+
+struct CheckedTile {
+  double column = 0, row = 0, given_column = 0, given_row = 0;
+  double exposure = 1;  // of the projections beside the flat fields
+};
+
+struct CheckedScan {
+  int64_t columns = 100, rows = 40, frames = 60;
+  double photons = 20000, strength = 1, fringes = 0;
+};
+
+OverlapFindings Checked(const std::vector<CheckedTile>& tiles, const CheckedScan& scan,
+                        std::mt19937& random) {
+  const Turning object(random, 260, static_cast<double>(scan.rows) + 20, scan.strength);
+  std::vector<std::shared_ptr<storage::ProjectionInput>> inputs;
+  std::vector<TilePlace> places;
+  std::normal_distribution<double> normal(0, 1);
+  std::uniform_real_distribution<double> part(0, 1);
+  for (const CheckedTile& tile : tiles) {
+    std::vector<double> gain(static_cast<size_t>(scan.rows * scan.columns));
+    for (double& one : gain) one = 0.7 + 0.3 * part(random);
+    // Stripes of the beam, which the flat fields have in another place, and which move slowly.
+    const double phase = 6 * part(random), speed = 0.02 * part(random);
+    inputs.push_back(
+        MakeTile(DType::kU16, scan.rows, scan.columns, scan.frames, 8, 4,
+                 [&](FrameKind kind, int64_t f, int64_t r, int64_t c) {
+                   double mean = 0;
+                   if (kind != FrameKind::kDark)
+                     mean = scan.photons * gain[static_cast<size_t>(r * scan.columns + c)];
+                   if (kind == FrameKind::kProjection)
+                     mean *= tile.exposure * (1 + 0.1 * std::sin(0.7 * static_cast<double>(f))) *
+                             (1 + scan.fringes * std::sin(phase + 0.5 * static_cast<double>(r) +
+                                                          speed * static_cast<double>(f))) *
+                             std::exp(-object.At(f, tile.column + static_cast<double>(c),
+                                                 tile.row + static_cast<double>(r)));
+                   return std::clamp(std::round(100 + mean + std::sqrt(mean) * normal(random)), 0.0,
+                                     65535.0);
+                 }));
+    places.push_back({.first_column = tile.given_column,
+                      .first_row = tile.given_row,
+                      .columns = scan.columns,
+                      .rows = scan.rows});
+  }
+  return CheckOverlaps(inputs, places, true);
+}
+
+std::string AllOf(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+TEST(OverlapCheckTest, SaysNothingOfTilesThatFit) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  const std::vector<CheckedTile> row = {{0, 0, 5, 0}, {70, 0, 75, 0}, {140, 0, 145, 0}},
+                                 half = {{0, 0, 0, 0}, {70.5, 0.5, 70, 0}, {141, 0, 140.6, 0}},
+                                 above = {{3, 0, 0, 0}, {0, 20, -3, 20}};
+  const std::vector<CheckedScan> scans = {{},
+                                          {.photons = 300},  // hardly more than noise
+                                          {.photons = 300, .strength = 0.2},
+                                          {.strength = 0},                   // air
+                                          {.strength = 0, .fringes = 0.05},  // uneven flat fields
+                                          {.strength = 0.3, .fringes = 0.05},
+                                          {.strength = 4},  // hardly any light comes through
+                                          {.columns = 75, .rows = 6},
+                                          {.rows = 1},
+                                          {.rows = 30, .frames = 8}};
+  for (const std::vector<CheckedTile>* tiles : {&row, &half, &above}) {
+    for (size_t i = 0; i < scans.size(); ++i) {
+      if (tiles == &above && scans[i].rows < 30) continue;
+      const OverlapFindings found = Checked(*tiles, scans[i], random);
+      EXPECT_TRUE(found.warnings.empty()) << i << ": " << AllOf(found.warnings) << AllOf(found.log);
+    }
+  }
+}
+
+TEST(OverlapCheckTest, TellsOfTilesThatShowSomethingElse) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  const std::vector<std::vector<CheckedTile>> wrong = {
+      {{140, 0, 0, 0}, {70, 0, 70, 0}, {0, 0, 140, 0}},  // the other way round
+      {{0, 0, 0, 0}, {70, 0, 66, 0}},                    // columns
+      {{0, 0, 0, 0}, {70, 4, 70, 0}},                    // rows
+      {{0, 20, 0, 0}, {0, 0, 0, 20}},
+      {{0, 0, 0, 0}, {70, 0, 0.07, 0}}};  // millimetres
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    for (const double photons : {2000.0, 20000.0}) {
+      const OverlapFindings found = Checked(wrong[i], {.photons = photons, .strength = 2}, random);
+      ASSERT_FALSE(found.warnings.empty()) << i << "\n" << AllOf(found.log);
+      EXPECT_THAT(found.warnings[0], HasSubstr("Tiles 0 and 1 of the mosaic do not show the same"));
+      EXPECT_THAT(found.warnings[0], HasSubstr("--tile-search"));
+    }
+  }
+}
+
+TEST(OverlapCheckTest, TellsOfAnotherExposure) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  for (const double strength : {0.0, 1.0}) {
+    const OverlapFindings found = Checked({{0, 0, 0, 0}, {70, 0, 70, 0}, {140, 0, 140, 0, 0.5}},
+                                          {.strength = strength}, random);
+    ASSERT_EQ(found.warnings.size(), 1) << AllOf(found.log);
+    EXPECT_THAT(found.warnings[0], HasSubstr("Tile 1 of the mosaic has 2.0"));
+    EXPECT_THAT(found.warnings[0], HasSubstr("of tile 2"));
+    // What a beam loses in a scan is no reason to warn.
+    EXPECT_TRUE(Checked({{0, 0, 0, 0}, {70, 0, 70, 0, 0.88}}, {.strength = strength}, random)
+                    .warnings.empty());
+  }
+}
+
+TEST(OverlapCheckTest, AnOverlapThatCannotBeReadIsTold) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  const Blobs object(random, 200, 40);
+  const auto tile = ScanOf(object, 0, 0, 100, 40, 9, 20000, random);
+  static_cast<FakeTile&>(*tile).fails = 5;
+  const OverlapFindings found =
+      CheckOverlaps({tile, tile}, {At(0, 0, 100, 40), At(50, 0, 100, 40)}, true);
+  EXPECT_TRUE(found.warnings.empty());
+  EXPECT_THAT(AllOf(found.log), HasSubstr("not compared: a damaged chunk"));
 }
 
 TEST(MosaicSearchTest, TellsOfReadsThatFail) {
