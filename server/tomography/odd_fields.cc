@@ -251,12 +251,11 @@ std::optional<std::string> FieldChecks::Clipped() const {
   }
   constexpr double kLeastNoise = 3;  // steps
   const double step = std::floor(most) == most && most >= 16 ? 1 : most / 4096;
-  // Where all flat fields reach it, only the projections show whether there is noise.
-  const bool all = part(values) > 0.9;
-  if (!all && (static_cast<double>(noise.size()) < 0.02 * static_cast<double>(flat_.size()) ||
-               Median(noise) < kLeastNoise * step))
+  // Where nearly all pixels reach it, only the projections show whether there is noise.
+  const bool flats_tell =
+      static_cast<double>(noise.size()) >= 0.02 * static_cast<double>(flat_.size());
+  if (!(flats_tell ? Median(noise) >= kLeastNoise * step : NoisyBelow(most, kLeastNoise * step)))
     return std::nullopt;
-  if (all && !NoisyBelow(most, kLeastNoise * step)) return std::nullopt;
   return absl::StrFormat(
       "%.3g %% of the values of the flat fields that were looked at and %.3g %% of those of the "
       "projections are %.6g, the largest of both: the detector was saturated there, and what "

@@ -927,7 +927,7 @@ class Scans(DaemonTest):
         bad = np.repeat(darks, 5, 0)
         bad[:5] = 5000
         name = self.save("half_darks.h5", projections, flats, bad, degrees)
-        self.told(name, "The dark fields differ: 100 (dark field 5) to 5000 (dark field 0)", center=86)
+        self.told(name, "The dark fields differ: 100 (dark field 5) to 5000 (dark field 4)", center=86)
         self.told(self.save("bright_darks.h5", projections, flats, darks + 9000, degrees), "of the projections that were looked at are darker", center=86)
         with h5py.File(os.path.join(self.daemon.root, "own.h5"), "w") as file:
             for key, value in (("data", projections), ("data_dark", darks), ("theta", degrees)):

@@ -180,7 +180,7 @@ TEST_F(OddValuesTest, NothingIsToldOfSoundScans) {
                                      .noise = noise,
                                      .uneven = uneven,
                                      .metal = metal,
-                                     .radius = projections == 61 ? 120.0 : 55.0};
+                                     .radius = projections == 61 ? 90.0 : 55.0};
             if (dtype == DType::kU8) options.white = 150, options.dark = 4, options.noise *= 0.1;
             if (dtype == DType::kI16) options.white = 12000, options.dark = -300;
             Scan scan(options, random_);
