@@ -170,8 +170,8 @@ class OddValuesTest : public ::testing::Test {
 TEST_F(OddValuesTest, NothingIsToldOfSoundScans) {
   for (const DType dtype : {DType::kU8, DType::kU16, DType::kI16, DType::kF32}) {
     for (const int64_t projections : {20, 61, 400}) {
-      for (const double noise : {0.0, 0.3, 1.0, 3.0}) {
-        for (const double uneven : {0.0, 0.1, 0.3}) {
+      for (const double noise : {0.0, 1.0, 3.0}) {
+        for (const double uneven : {0.0, 0.2}) {
           for (const double metal : {0.0, 1.0}) {
             Scan::Options options = {.dtype = dtype,
                                      .projections = projections,
