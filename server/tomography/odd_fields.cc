@@ -218,7 +218,16 @@ bool FieldChecks::NoisyBelow(double most, double least) const {
       bends.push_back(std::abs(frame[i] - 2 * frame[i - 1] + frame[i - 2]));
     }
   }
-  if (bends.size() < 64) return false;
+  // Nor do neighbouring rows differ much without noise.
+  std::vector<double> steps;
+  for (const auto& frame : sampled_.projections) {
+    for (size_t i = 0, below = static_cast<size_t>(info_.columns); below < frame.size();
+         ++i, ++below) {
+      if (frame[i] < most && frame[below] < most)
+        steps.push_back(std::abs(frame[below] - frame[i]));
+    }
+  }
+  if (bends.size() < 64 || steps.size() < 64 || Median(steps) < 2 * least) return false;
   const double bend = Median(bends);
   return bend >= 2 * least && bend > 0.7 * Median(slopes);
 }
