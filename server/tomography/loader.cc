@@ -101,9 +101,9 @@ class UploadQueue {
 absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(
     job::JobRun& run, const TomographyLayout& layout,
     std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches,
-    int64_t raw_bytes, int64_t field_bytes) {
+    int64_t raw_bytes, int64_t field_bytes, ProjectionLight* light) {
   std::unique_ptr<TomographyLoader> loader(
-      new TomographyLoader(layout, run.device(), std::move(input), std::move(batches)));
+      new TomographyLoader(layout, run.device(), std::move(input), std::move(batches), light));
   OCTAVO_ASSIGN_OR_RETURN(loader->stream_, run.device().NewStream(StreamPriority::kLow));
   // All readers have a part of a small input; large frames leave fewer readers.
   const int64_t most = MostReaders();
@@ -212,6 +212,7 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
     }
     char* places[3] = {static_cast<char*>(projections_), static_cast<char*>(fields_),
                        static_cast<char*>(fields_) + darks_offset};
+    if (light_ != nullptr) light_->Begin(layout_, rows);
     for (; next < ends[b]; ++next) {
       OCTAVO_ASSIGN_OR_RETURN(storage::ProjectionPrefetch::Slab slab, prefetch->Next(stop));
       const storage::ProjectionBox& box = slab.box();
@@ -223,6 +224,7 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
                        static_cast<size_t>(row_bytes));
         }
       }
+      if (light_ != nullptr) light_->Add(box.kind, box.first_frame, box.frames, data);
       char*& place = places[static_cast<size_t>(box.kind)];
       const int64_t bytes = box.frames * rows.count * row_bytes;
       OCTAVO_RETURN_IF_ERROR(uploads.Add(std::move(slab), place, bytes));

@@ -14,6 +14,7 @@
 #include "server/job/job.h"
 #include "server/storage/projections/projection_input.h"
 #include "server/tomography/layout.h"
+#include "server/tomography/projection_light.h"
 
 namespace octavo::tomography {
 
@@ -31,11 +32,11 @@ class TomographyLoader {
  public:
   /// Allocates device memory from the run's workspace: at most `raw_bytes` for projections and
   /// `field_bytes` for flats and darks, given back by Free. `layout` must outlive the loader. The
-  /// batches come in this order.
+  /// batches come in this order. `light`, if not null, sees the raw rows, and must live until Free.
   static absl::StatusOr<std::unique_ptr<TomographyLoader>> Start(
       job::JobRun& run, const TomographyLayout& layout,
       std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches,
-      int64_t raw_bytes, int64_t field_bytes);
+      int64_t raw_bytes, int64_t field_bytes, ProjectionLight* light = nullptr);
   ~TomographyLoader();  // ends the threads; waits for copies
 
   /// Waits for the next batch. Errors of reading; Cancelled.
@@ -47,8 +48,13 @@ class TomographyLoader {
 
  private:
   TomographyLoader(const TomographyLayout& layout, Device& device,
-                   std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches)
-      : layout_(layout), device_(device), input_(std::move(input)), batches_(std::move(batches)) {}
+                   std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches,
+                   ProjectionLight* light)
+      : layout_(layout),
+        device_(device),
+        input_(std::move(input)),
+        batches_(std::move(batches)),
+        light_(light) {}
   void Work(std::stop_token stop);
   absl::Status Load(std::stop_token stop);
 
@@ -56,6 +62,7 @@ class TomographyLoader {
   Device& device_;
   const std::shared_ptr<storage::ProjectionInput> input_;
   const std::vector<SliceBatch> batches_;
+  ProjectionLight* const light_;  // may be null
   Stream stream_;
   std::vector<PinnedBuffer> slots_;
   int64_t slot_bytes_ = 0, readers_ = 1;

@@ -22,6 +22,7 @@
 #include "server/tomography/opposite.h"
 #include "server/tomography/prepare_counts.h"
 #include "server/tomography/preview_maker.h"
+#include "server/tomography/projection_light.h"
 #include "server/tomography/push_collector.h"
 #include "server/tomography/result_volume.h"
 #include "server/tomography/row_preparer.h"
@@ -84,6 +85,7 @@ class TomographyRunner {
   ScannedObject object_;
   model::TomographyReport report_;
   int64_t transmissions_ = 0;  // that were prepared for the result
+  ProjectionLight light_;      // of the result's
   RowPreparer rows_;
   PreviewMaker previews_;
   ResultVolume result_;
@@ -272,6 +274,7 @@ void TomographyRunner::TellCounts() {
         100 * static_cast<double>(report_.floored) / static_cast<double>(transmissions_),
         spec.preparation.config.log_floor));
   }
+  for (const std::string& doubt : light_.Doubts()) run_.Warn(doubt);
   if (report_.not_finite > 0) {
     run_.Warn(absl::StrCat(
         report_.not_finite,
@@ -316,8 +319,9 @@ absl::Status TomographyRunner::Batches(const Part& part) {
   }
   OCTAVO_RETURN_IF_ERROR(run_.Charge(prepare));
   OCTAVO_ASSIGN_OR_RETURN(void* const data, run_.Allocate(sinograms));
-  OCTAVO_ASSIGN_OR_RETURN(const auto loader, TomographyLoader::Start(run_, layout, object_.input,
-                                                                     batches, raw, fields));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto loader,
+      TomographyLoader::Start(run_, layout, object_.input, batches, raw, fields, &light_));
   std::unique_ptr<Preparer> preparer;
   const SynchroniseAtEnd over(run_.stream());
   std::optional<BatchRows> prepared;

@@ -919,6 +919,65 @@ class Scans(DaemonTest):
         self.told(name, "Flat field 3 of 5 is 100 in the mean", center=86)
         self.assertEqual(list(self.made(name, center=86, prepare=octavo.preparation(flat_median=True)).warnings), [])
 
+    def test_flat_and_dark_fields_that_do_not_fit(self):
+        projections, flats, darks, degrees, _ = self.parts()
+        bad = flats.copy()
+        bad[:3] = 0
+        self.told(self.save("most_flats.h5", projections, bad, darks, degrees), "3 of the 5 flat fields that were looked at have hardly any light", center=86)
+        bad = np.repeat(darks, 5, 0)
+        bad[:5] = 5000
+        name = self.save("half_darks.h5", projections, flats, bad, degrees)
+        self.told(name, "The dark fields differ: 100 (dark field 5) to 5000 (dark field 4)", center=86)
+        self.told(self.save("bright_darks.h5", projections, flats, darks + 9000, degrees), "of the projections that were looked at are darker", center=86)
+        with h5py.File(os.path.join(self.daemon.root, "own.h5"), "w") as file:
+            for key, value in (("data", projections), ("data_dark", darks), ("theta", degrees)):
+                file[f"exchange/{key}"] = value
+        result = self.command("recon", "own.h5", "--flats", "/exchange/data", "--center", "86", "--png", os.path.join(self.daemon.root, "own.png"))
+        self.assertIn("The flat fields are the projections themselves", result.stdout + result.stderr)
+
+    def test_projections_without_light(self):
+        projections, flats, darks, degrees, _ = self.parts()
+        for level in (0, 100):
+            lost = projections.copy()
+            lost[40:44] = level
+            name = self.save("lost.h5", lost, flats, darks, degrees)
+            self.told(name, "Projections 40, 41, 42, 43 of 180 have no light in nearly all pixels", center=86)
+            self.told(name, "Projection 43 of 137 has no light", center=86, projections=(43, 180))
+        frames = list(octavo.projection_frames(lost, np.deg2rad(degrees), flats=flats, darks=darks))
+        job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=self.ROWS, columns=self.COLUMNS, frames=len(frames)), center=86))
+        self.client.push_projections(job.name, frames)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            end = self.client.wait_job(job.name)
+        self.assertEqual(sum("Projections 40, 41, 42, 43 of 180 have no light" in text for text in end.warnings), 1, end.warnings)
+
+    def test_detectors_that_were_saturated(self):
+        projections, flats, darks, degrees, _ = self.parts()
+        for gain, most, words in ((4, 65535, "the largest value of u16"), (1, 12000, "the largest of both"), (1, 19990, "the largest of both")):
+            clipped = [np.minimum(array.astype(int) * gain, most).astype("<u2") for array in (projections, flats, darks)]
+            self.told(self.save("saturated.h5", *clipped, degrees), words, center=86)
+
+    def test_a_beam_that_decays(self):
+        projections, flats, darks, degrees, _ = self.parts()
+        for last in (0.5, 0.7):
+            faded = (100 + (projections - 100.0) * np.linspace(1, last, self.ANGLES)[:, None, None]).astype("<u2")
+            name = self.save("decay.h5", faded, flats, darks, degrees)
+            job = self.told(name, "the beam changed during the scan", center=86)
+            self.assertIn("changes from 1", "".join(job.warnings))
+            self.assertEqual(list(self.made(name, center=86, prepare=octavo.preparation(air_left=5, air_right=5)).warnings), [])
+        result = self.command("recon", name, "--center", "86", "--png", os.path.join(self.daemon.root, "decay.png"))
+        self.assertIn("--air", result.stdout + result.stderr)
+
+    def test_transmissions_far_above_one(self):
+        projections, flats, darks, degrees, _ = self.parts()
+        for count in (1, 30):
+            hot = projections.astype("<f4")
+            hot.reshape(-1)[np.random.default_rng(count).choice(hot.size, count, replace=False)] = 1e30 if count == 1 else 3e6
+            name = self.save("hot.h5", hot, flats, darks, degrees)
+            self.told(name, f"{count} value{'s' if count > 1 else ''} of the projections", center=86)
+            made = self.made(name, center=86, prepare=octavo.preparation(outliers=dict(window=3, difference=2000)))
+            self.assertEqual(list(made.warnings), [])
+
     def test_ends_of_the_detector_that_tell_nothing(self):
         projections, flats, darks, degrees, lines = self.parts()
         for array in (projections, flats, darks):
