@@ -416,8 +416,9 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
   OCTAVO_RETURN_IF_ERROR(pairs.status());
   OCTAVO_RETURN_IF_ERROR(axis.status());
   if (known(*pairs) && off(*pairs) <= least + 3 * pairs->uncertainty * columns)
-    return absl::OkStatus();
-  if (!look || !axis->agreed || !elsewhere(axis->found)) return CheckTogether(rows, object);
+    return CheckTogether(rows, object, /*axis_seen=*/true);
+  if (!look || !axis->agreed || !elsewhere(axis->found))
+    return CheckTogether(rows, object, /*axis_seen=*/false);
   // Methods that agree may differ by a column: the second one may be on the side of the given axis.
   if (axis->check.has_value()) {
     const double check = layout.RawCenter(*axis->check);
@@ -437,9 +438,10 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
   return absl::OkStatus();
 }
 
-// Opposite projections do not show the axis where it is taken. Without any axis that they agree on,
-// the angles may be wrong: then the projections are none of an object that turns by them.
-absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedObject& object) {
+// The angles may be wrong, even if opposite projections show the axis, as those of a round object
+// do: then the projections are none of an object that turns by them.
+absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedObject& object,
+                                       bool axis_seen) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   const TomographyLayout& layout = object.layout;
   const PreparedShape& s = rows.shape;
@@ -460,7 +462,7 @@ absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedOb
   }
   const std::vector<double>& angles = layout.angles_rad();
   const std::optional<Consistency> found = ConsistencyOf(sinograms, angles, s.detectors, axes);
-  if (!found.has_value() || !found->off_path()) return absl::OkStatus();
+  if (!found.has_value() || !found->off_path(axis_seen)) return absl::OkStatus();
   const auto [least, most] = std::minmax_element(angles.begin(), angles.end());
   run_.Warn(absl::StrFormat(
       "The projections do not fit together: with the axis at column %.2f and the angles from %.1f "

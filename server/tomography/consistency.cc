@@ -136,12 +136,14 @@ double SquareOffMean(const SliceMoments& slice) {
 
 }  // namespace
 
-bool Consistency::off_path() const {
-  constexpr double kPart = 0.3;       // of the distance: a false angle has more
-  constexpr double kOfWidth = 0.015;  // less may be the beam, or values that are no exact integrals
-  constexpr double kNoise = 3;        // standard deviations, of a mean over all projections
-  return center_deviation > kPart * center_distance && center_deviation > kOfWidth * width &&
-         center_deviation > kNoise * center_noise;
+bool Consistency::off_path(bool axis_seen) const {
+  // Of the distance: false angles leave more. Of the width: less may be a beam that changes, or
+  // values that are no exact integrals. Standard deviations of the noise, in a mean over all
+  // projections.
+  const double of_distance = axis_seen ? 0.4 : 0.3, of_width = axis_seen ? 0.025 : 0.015,
+               of_noise = axis_seen ? 5 : 3;
+  return center_deviation > of_distance * center_distance && center_deviation > of_width * width &&
+         center_deviation > of_noise * center_noise;
 }
 
 std::optional<Consistency> ConsistencyOf(const std::vector<float>& sinograms,

@@ -23,8 +23,9 @@ struct Consistency {
   double center_noise = 0;     // deviation of a centre by the noise of the columns, columns
   double width = 0;            // r, the mean over the slices
   /// Whether the centres of mass move about the axis, but not on the path of an object that turns:
-  /// by far more than noise, and by a good part of their distance.
-  bool off_path() const;
+  /// by far more than noise, and by a good part of their distance. `axis_seen`: opposite
+  /// projections show the axis, so that more is needed for a doubt.
+  bool off_path(bool axis_seen) const;
 };
 
 /// Of sinograms [slice, angle, column] of line integrals. A slice counts as the square of its mean
