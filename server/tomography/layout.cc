@@ -662,7 +662,7 @@ std::vector<SliceGroup> TomographyLayout::line_groups() const {
 
 int64_t TomographyLayout::check_slices() const {
   constexpr int64_t kChecked = 4, kLeastColumns = 16;
-  if (stitched()) return overlap_unknown_ || !tried_.empty() ? 0 : 1;
+  if (stitched()) return overlap_unknown_ || !tried_.empty() || makes_sinograms() ? 0 : 1;
   const bool looks = !spec_->center.find && tried_.empty() && !makes_sinograms() &&
                      spec_->reconstruction.form != TomographyForm::kTomopy;
   return looks && detectors_ >= kLeastColumns ? std::min(slices_ - center_slice_, kChecked) : 0;

@@ -68,8 +68,8 @@ void WarnOfHalves(const Truncation& seen, bool left, const TomographyLayout& lay
 // What analytic algorithms make of the object. `bound`: the ends that bound it.
 void WarnOfAir(const Truncation& seen, const BoundingEnds& bound, double center, double axis,
                const TomographyLayout& layout, int64_t detectors, job::JobRun& run) {
-  constexpr double kLeastPart = 0.1;  // of the directions
-  constexpr double kOneSided = 0.8;   // of the distances to the two ends
+  constexpr double kLeastPart = 0.25;  // of the directions: fewer, of a small detector, nearly fit
+  constexpr double kOneSided = 0.8;    // of the distances to the two ends
   const double left = center, right = static_cast<double>(detectors - 1) - center;
   const bool one_end = bound.left != bound.right, near_left = bound.right;
   const bool at_bound =
