@@ -14,6 +14,7 @@
 #include "gpu/tomography/dead_columns.h"
 #include "server/base/errors.h"
 #include "server/tomography/axis.h"
+#include "server/tomography/consistency.h"
 #include "server/tomography/prepare_counts.h"
 
 namespace octavo::tomography {
@@ -350,40 +351,52 @@ absl::StatusOr<std::vector<int64_t>> AxisFinder::Mend(const PreparedRows& rows) 
                          run_.device(), Until(stop_));
 }
 
-// Compares an axis that the job does not search with a few rows: gives a warning if they show
-// clearly that it is elsewhere, and never ends the job.
+// Compares an axis, or an overlap, that the job does not search with a few rows: gives a warning if
+// they show clearly that it is elsewhere, and never ends the job.
 absl::Status AxisFinder::Check(const ScannedObject& object) {
   if (check_slices_ == 0) return absl::OkStatus();
   const TomographyLayout& layout = object.layout;
+  const bool overlap = layout.stitched();
   const auto prepared = rows_.Prepare(layout, object.input,
-                                      layout.RowsOf(layout.center_slice(), check_slices_), false);
+                                      layout.RowsOf(layout.center_slice(), check_slices_), overlap);
   absl::Status checked = prepared.status();
   if (prepared.ok()) {
-    checked = CheckIn(*prepared, object);
+    checked = overlap ? CheckOverlap(*prepared, object) : CheckIn(*prepared, object);
     run_.Free(prepared->data);
   }
   if (absl::IsCancelled(checked) || absl::IsUnavailable(checked)) return checked;
-  if (!checked.ok()) run_.Log(absl::StrCat("the axis was not checked: ", checked.message()));
+  if (!checked.ok())
+    run_.Log(absl::StrCat("the ", overlap ? "overlap" : "axis",
+                          " was not checked: ", checked.message()));
   return absl::OkStatus();
 }
 
 absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& object) {
   constexpr double kSure = 0.3;  // columns
+  // An axis that is known less well says only that another one, as many times its uncertainty away,
+  // is wrong.
+  constexpr double kFar = 8, kKnown = 1;  // kKnown: prepared columns
   // The least distance that is told. Over half a turn only the first and the last projections are
   // opposite, and a sample that has moved between them seems to have another axis.
   constexpr double kLeastOfHalfTurn = 1, kLeastOfFullTurn = 0.3;  // columns
   const TomographyLayout& layout = object.layout;
   OCTAVO_RETURN_IF_ERROR(Mend(rows).status());
-  const AxisConfig config = layout.AxisCheck(rows.shape.slices);
+  AxisConfig config = layout.AxisCheck(rows.shape.slices);
   const double taken =
       object.centers[object.centers.size() == 1 ? 0 : static_cast<size_t>(layout.center_slice())];
   const double columns = 1 / config.agreement;  // several if binned
   const double least =
       HasOpposites(config.search.angles_rad) ? kLeastOfFullTurn * columns : kLeastOfHalfTurn;
+  const auto known = [](const CenterResult& found) { return found.determined && !found.at_edge; };
+  const auto off = [&](const CenterResult& found) {
+    return std::abs(layout.RawCenter(found.center) - taken);
+  };
   const auto elsewhere = [&](const CenterResult& found) {
-    const double off = std::abs(layout.RawCenter(found.center) - taken);
-    return found.determined && !found.at_edge && found.uncertainty * columns <= kSure &&
-           off > least + 3 * found.uncertainty * columns;
+    const double uncertainty = found.uncertainty * columns;
+    if (!known(found)) return false;
+    return uncertainty <= kSure
+               ? off(found) > least + 3 * uncertainty
+               : found.uncertainty <= kKnown && off(found) > least + kFar * uncertainty;
   };
   const CenterInput input = {
       .data = rows.sinograms(), .angle_first = false, .goes_on = Until(stop_)};
@@ -393,11 +406,19 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
   absl::StatusOr<AxisResult> axis = AxisResult{};
   const auto pairs = octavo::FindCenter(run_.stream(), config.search, input, run_.device());
   const bool look = pairs.ok() && elsewhere(*pairs);
-  if (look) axis = FindAxis(run_.stream(), config, input, run_.device());
+  if (look) {
+    // The distance is many times what the methods may differ by.
+    if (pairs->uncertainty * columns > kSure)
+      config.agreement = std::max(config.agreement, 3 * pairs->uncertainty);
+    axis = FindAxis(run_.stream(), config, input, run_.device());
+  }
   run_.Discharge(bytes);
   OCTAVO_RETURN_IF_ERROR(pairs.status());
   OCTAVO_RETURN_IF_ERROR(axis.status());
-  if (!look || !axis->agreed || !elsewhere(axis->found)) return absl::OkStatus();
+  if (known(*pairs) && off(*pairs) <= least + 3 * pairs->uncertainty * columns)
+    return CheckTogether(rows, object, /*axis_seen=*/true);
+  if (!look || !axis->agreed || !elsewhere(axis->found))
+    return CheckTogether(rows, object, /*axis_seen=*/false);
   // Methods that agree may differ by a column: the second one may be on the side of the given axis.
   if (axis->check.has_value()) {
     const double check = layout.RawCenter(*axis->check);
@@ -414,6 +435,74 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
       absl::StrFormat("%s column %.2f; opposite projections find it at %.2f +- %.2f: "
                       "center.search_method AUTO takes that.",
                       source, taken, raw.found.center, raw.found.uncertainty));
+  return absl::OkStatus();
+}
+
+// The angles may be wrong, even if opposite projections show the axis, as those of a round object
+// do: then the projections are none of an object that turns by them.
+absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedObject& object,
+                                       bool axis_seen) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  const TomographyLayout& layout = object.layout;
+  const PreparedShape& s = rows.shape;
+  const int64_t bytes = s.angles * s.detectors * 4,
+                slices = std::clamp<int64_t>(kMostBytes / bytes, 1, s.slices);
+  std::vector<float> sinograms;
+  std::vector<double> axes;
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(bytes));
+  for (int64_t i = 0; i < slices; ++i) {
+    const absl::Status copied = run_.device().CopyToHost(
+        run_.stream(), host.data(), rows.data + i * s.angles * s.detectors, bytes);
+    OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
+    OCTAVO_RETURN_IF_ERROR(copied);
+    sinograms.insert(sinograms.end(), host.as<float>(), host.as<float>() + s.angles * s.detectors);
+    const size_t which =
+        object.centers.size() == 1 ? 0 : static_cast<size_t>(layout.center_slice() + i);
+    axes.push_back(layout.PreparedCenterOf(object.centers[which]));
+  }
+  const std::vector<double>& angles = layout.angles_rad();
+  const std::optional<Consistency> found = ConsistencyOf(sinograms, angles, s.detectors, axes);
+  if (!found.has_value() || !found->off_path(axis_seen)) return absl::OkStatus();
+  const auto [least, most] = std::minmax_element(angles.begin(), angles.end());
+  run_.Warn(absl::StrFormat(
+      "The projections do not fit together: with the axis at column %.2f and the angles from %.1f "
+      "to %.1f degrees, their centres of mass lie %.2f columns off the path of an object that "
+      "turns "
+      "(%.2f columns off the axis; root mean squares). Look at the order, the span and the unit of "
+      "the angles (angles_rad), at the axis (center.pixels), and at the frames.",
+      object.centers[object.centers.size() == 1 ? 0 : static_cast<size_t>(layout.center_slice())],
+      *least * kDegrees, *most * kDegrees, found->center_deviation, found->center_distance));
+  return absl::OkStatus();
+}
+
+// Compares a given overlap of the two halves with the one that they show.
+absl::Status AxisFinder::CheckOverlap(const PreparedRows& rows, const ScannedObject& object) {
+  constexpr double kLeast = 1;      // columns
+  constexpr double kAlike = 0.8;    // correlation of halves that show where they overlap
+  constexpr double kWorse = 2;      // times the part that does not correlate
+  constexpr double kChance = 0.02;  // of that part
+  const double given = object.layout.overlap();
+  OCTAVO_RETURN_IF_ERROR(Mend(rows).status());
+  OverlapConfig config = object.layout.OverlapSearch();
+  config.slices = rows.shape.slices;
+  OverlapConfig near = config;
+  near.overlap_min = std::max<int64_t>(2, static_cast<int64_t>(std::floor(given)) - 1);
+  near.overlap_max = std::min(config.detectors, static_cast<int64_t>(std::ceil(given)) + 1);
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindOverlapBytes(config, run_.device()));
+  OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
+  const CenterInput input = {.data = rows.sinograms(), .angle_first = false};
+  const auto found = octavo::FindOverlap(run_.stream(), config, input, run_.device()),
+             there = octavo::FindOverlap(run_.stream(), near, input, run_.device());
+  run_.Discharge(bytes);
+  OCTAVO_RETURN_IF_ERROR(found.status());
+  OCTAVO_RETURN_IF_ERROR(there.status());
+  if (found->at_edge || found->correlation < kAlike || std::abs(found->overlap - given) <= kLeast ||
+      1 - there->correlation <= kWorse * (1 - found->correlation) + kChance)
+    return absl::OkStatus();
+  run_.Warn(absl::StrFormat(
+      "stitching.overlap is given as %.2f columns, where the halves have a correlation of %.3f; "
+      "they fit best at %.2f columns, with %.3f: without a given overlap, the job takes that.",
+      given, there->correlation, found->overlap, found->correlation));
   return absl::OkStatus();
 }
 

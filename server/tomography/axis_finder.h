@@ -63,6 +63,8 @@ class AxisFinder {
   absl::Status FindOverlap(const PreparedRows& rows, ScannedObject& object);
   absl::Status Check(const ScannedObject& object);
   absl::Status CheckIn(const PreparedRows& rows, const ScannedObject& object);
+  absl::Status CheckTogether(const PreparedRows& rows, const ScannedObject& object, bool axis_seen);
+  absl::Status CheckOverlap(const PreparedRows& rows, const ScannedObject& object);
   absl::StatusOr<std::vector<int64_t>> Mend(const PreparedRows& rows);
   void TellDead(const std::vector<int64_t>& dead, const TomographyLayout& layout);
   absl::Status Doubt(const std::vector<std::string>& doubts, const std::vector<double>& centers);

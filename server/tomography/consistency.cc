@@ -17,6 +17,7 @@ struct SliceMoments {
   std::vector<double> mass, center;  // of each projection
   double mean_mass = 0, width = 0;   // the standard deviation of columns, weighted by the values
   double ends = 1;                   // at the ends of the detector, relative to the highest value
+  double center_noise = 0;           // of a centre
 };
 
 double MedianOf(std::vector<double> values) {
@@ -36,6 +37,27 @@ double AtEnds(const float* row, int64_t columns) {
   }
   if (highest <= 0) return 1;
   return std::max(std::abs(left), std::abs(right)) / static_cast<double>(rim) / highest;
+}
+
+/// The standard deviation of a centre of mass by the noise of the columns. That of a column is the
+/// median of |a - 2 b + c| of it and its neighbours, which is 1.652 standard deviations, because
+/// an object is smooth next to its noise in most projections.
+double CenterNoiseOf(const float* sinogram, int64_t angles, int64_t columns, double mean_mass) {
+  constexpr int64_t kMostAngles = 256;
+  const int64_t step = (angles + kMostAngles - 1) / kMostAngles;
+  const double middle = 0.5 * static_cast<double>(columns - 1);
+  double square = 0;
+  for (int64_t c = 1; c + 1 < columns; ++c) {
+    std::vector<double> differences;
+    for (int64_t a = 0; a < angles; a += step) {
+      const float* const at = sinogram + a * columns + c;
+      differences.push_back(std::abs(static_cast<double>(at[-1]) - 2 * static_cast<double>(at[0]) +
+                                     static_cast<double>(at[1])));
+    }
+    const double lever = (static_cast<double>(c) - middle) * MedianOf(std::move(differences));
+    square += lever * lever;
+  }
+  return std::sqrt(square) / 1.652 / mean_mass;
 }
 
 SliceMoments MomentsOf(const float* sinogram, int64_t angles, int64_t columns) {
@@ -62,6 +84,7 @@ SliceMoments MomentsOf(const float* sinogram, int64_t angles, int64_t columns) {
   out.mean_mass = total / static_cast<double>(angles);
   out.width = total > 0 && squares > 0 ? std::sqrt(squares / total) : 0;
   out.ends = MedianOf(std::move(ends));
+  if (out.mean_mass > 0) out.center_noise = CenterNoiseOf(sinogram, angles, columns, out.mean_mass);
   return out;
 }
 
@@ -113,6 +136,16 @@ double SquareOffMean(const SliceMoments& slice) {
 
 }  // namespace
 
+bool Consistency::off_path(bool axis_seen) const {
+  // Of the distance: false angles leave more. Of the width: less may be a beam that changes, or
+  // values that are no exact integrals. Standard deviations of the noise, in a mean over all
+  // projections.
+  const double of_distance = axis_seen ? 0.4 : 0.3, of_width = axis_seen ? 0.025 : 0.015,
+               of_noise = axis_seen ? 5 : 3;
+  return center_deviation > of_distance * center_distance && center_deviation > of_width * width &&
+         center_deviation > of_noise * center_noise;
+}
+
 std::optional<Consistency> ConsistencyOf(const std::vector<float>& sinograms,
                                          const std::vector<double>& angles_rad, int64_t columns,
                                          const std::vector<double>& axes) {
@@ -123,7 +156,7 @@ std::optional<Consistency> ConsistencyOf(const std::vector<float>& sinograms,
     all.push_back(MomentsOf(sinograms.data() + i * angles * columns, angles, columns));
     heaviest = std::max(heaviest, all.back().mean_mass);
   }
-  double weights = 0, mass = 0, center = 0, both = 0;
+  double weights = 0, mass = 0, center = 0, both = 0, distance = 0, noise = 0, width = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     const SliceMoments& slice = all[i];
     if (!(slice.mean_mass > kLeastMass * heaviest) || slice.width <= 0) continue;
@@ -137,12 +170,24 @@ std::optional<Consistency> ConsistencyOf(const std::vector<float>& sinograms,
     mass += weight * mass_square;
     center += weight * center_square;
     both += weight * (mass_square + center_square / (slice.width * slice.width));
+    const double from = axes.empty()
+                            ? Dot(slice.center, std::vector<double>(slice.center.size(), 1.0)) /
+                                  static_cast<double>(slice.center.size())
+                            : axes[i];
+    double square = 0;
+    for (const double at : slice.center) square += (at - from) * (at - from);
+    distance += weight * square / static_cast<double>(slice.center.size());
+    noise += weight * slice.center_noise * slice.center_noise;
+    width += weight * slice.width;
   }
   // Sums of noise alone differ by more than their mean.
   if (weights <= 0 || !(mass < weights) || !std::isfinite(both)) return std::nullopt;
   return Consistency{.mass_deviation = std::sqrt(mass / weights),
                      .center_deviation = std::sqrt(center / weights),
-                     .score = std::sqrt(both / weights)};
+                     .score = std::sqrt(both / weights),
+                     .center_distance = std::sqrt(distance / weights),
+                     .center_noise = std::sqrt(noise / weights),
+                     .width = width / weights};
 }
 
 }  // namespace octavo::tomography

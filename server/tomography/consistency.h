@@ -19,6 +19,13 @@ struct Consistency {
   /// sqrt(mass_deviation^2 + (center_deviation / r)^2), r the standard deviation of the columns of
   /// a projection, weighted by its values. 0 = perfect.
   double score = 0;
+  double center_distance = 0;  // root mean square, of the centres of mass from the axis, columns
+  double center_noise = 0;     // deviation of a centre by the noise of the columns, columns
+  double width = 0;            // r, the mean over the slices
+  /// Whether the centres of mass move about the axis, but not on the path of an object that turns:
+  /// by far more than noise, and by a good part of their distance. `axis_seen`: opposite
+  /// projections show the axis, so that more is needed for a doubt.
+  bool off_path(bool axis_seen) const;
 };
 
 /// Of sinograms [slice, angle, column] of line integrals. A slice counts as the square of its mean

@@ -571,6 +571,11 @@ bool TomographyLayout::may_widen() const {
          c.padding == TomographyConfig::kAutomaticPadding && c.mask_ratio == 1 && !mlem_from_image;
 }
 
+bool TomographyLayout::back_projects() const {
+  return !makes_sinograms() && !IsIterative(reconstruct_.algorithm) &&
+         reconstruct_.form == TomographyForm::kCorrected;
+}
+
 TomographyLayout TomographyLayout::Widened(double support) const {
   TomographyLayout wider = *this;
   wider.reconstruct_.support = support;
@@ -656,8 +661,9 @@ std::vector<SliceGroup> TomographyLayout::line_groups() const {
 }
 
 int64_t TomographyLayout::check_slices() const {
-  constexpr int64_t kChecked = 4, kLeastColumns = 32;
-  const bool looks = !spec_->center.find && !stitched() && tried_.empty() && !makes_sinograms() &&
+  constexpr int64_t kChecked = 4, kLeastColumns = 16;
+  if (stitched()) return overlap_unknown_ || !tried_.empty() || makes_sinograms() ? 0 : 1;
+  const bool looks = !spec_->center.find && tried_.empty() && !makes_sinograms() &&
                      spec_->reconstruction.form != TomographyForm::kTomopy;
   return looks && detectors_ >= kLeastColumns ? std::min(slices_ - center_slice_, kChecked) : 0;
 }
@@ -900,15 +906,15 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
     std::vector<SliceGroup> groups =
         spec.center.searches_line() ? layout.line_groups() : layout.search_groups();
     if (m.check_slices > 0) groups = {{.first = layout.center_slice(), .count = m.check_slices}};
+    const bool of_overlap = layout.overlap_unknown() || (layout.stitched() && m.check_slices > 0);
     for (const SliceGroup& group : groups) {
       const BatchRows looked = layout.RowsOf(group.first, group.count);
-      OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one,
-                              layout.PreparedFor(looked, layout.overlap_unknown()));
+      OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one, layout.PreparedFor(looked, of_overlap));
       OCTAVO_ASSIGN_OR_RETURN(
           const int64_t prepare,
-          at(Preparer::DeviceBytes(layout.PrepareFor(looked, layout.overlap_unknown()), device)));
+          at(Preparer::DeviceBytes(layout.PrepareFor(looked, of_overlap), device)));
       int64_t find = 0;
-      if (layout.overlap_unknown()) {
+      if (of_overlap) {
         OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
       } else {
         const bool search = m.check_slices == 0;

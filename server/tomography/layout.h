@@ -89,6 +89,7 @@ class TomographyLayout {
   bool overlap_unknown() const {
     return overlap_unknown_;
   }  // still to be found; until then sizes are those of the widest result
+  double overlap() const { return prepare_.stitching.overlap; }  // of stitching, prepared columns
 
   /// Slices [first, first + count) of the rows (of try_centers: any, its row is center_slice()).
   BatchRows RowsOf(int64_t first, int64_t count) const;
@@ -150,6 +151,10 @@ class TomographyLayout {
   /// Whether the iterations may use a wider support than the circle, because the caller set
   /// neither the padding nor a smaller mask.
   bool may_widen() const;
+  /// Whether slices are made by filtered back projection or by gridding, which take what lies
+  /// beside the detector for air, unless the rows are extended there.
+  bool back_projects() const;
+  bool extends_edges() const { return reconstruct_.extend_edges; }
   TomographyLayout Widened(double support) const;
   /// The layout of other projections of the scan, as many as these, with the overlap, the turn and
   /// the support that this one has.
@@ -165,7 +170,8 @@ class TomographyLayout {
   std::vector<SliceGroup> search_groups() const;
   /// The groups of an axis that may lean, also once its projections are turned.
   std::vector<SliceGroup> line_groups() const;
-  /// The number of slices for checking an axis that the job does not search; 0 = no check.
+  /// The number of slices for checking an axis, or an overlap of stitching, that the job does not
+  /// search; 0 = no check.
   int64_t check_slices() const;
   AxisConfig AxisCheck(int64_t slices) const;
 

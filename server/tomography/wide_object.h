@@ -14,6 +14,9 @@ namespace octavo::tomography {
 /// layout whose iterations have a support as wide as the object seems to be, at most
 /// `widest_support`, with a warning; else the object's own layout. All slices share one support, so
 /// that no result depends on the batches.
+/// Filtered back projection and gridding keep their layout: a warning says that what lies outside
+/// counts as air, or, over a full turn about an axis at one side, that the two halves of the turn
+/// are to be joined.
 absl::StatusOr<TomographyLayout> WidenedFor(const ScannedObject& object, double widest_support,
                                             job::JobRun& run, RowPreparer& rows);
 

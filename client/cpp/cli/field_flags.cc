@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 namespace octavo::cli {
 namespace {
@@ -152,6 +153,7 @@ constexpr FieldFlag kFields[] = {
     {"preparation.stitching", "--stitch-left, --stitch-right"},
     {"stitching.overlap", "--overlap"},
     {"stitching.axis_right", "--stitch-right"},
+    {"reconstruction.extend_edges", "--extend-edges"},
     {"reconstruction.image_size", "--size"},
     {"reconstruction.iterations", "--iterations"},
     {"reconstruction.relaxation", "--relaxation"},
@@ -214,6 +216,8 @@ constexpr FieldFlag kFields[] = {
 // Names of fields in the words of answers.
 constexpr FieldFlag kWords[] = {{"center.search_method AUTO", "--center auto"},
                                 {"preparation.rings DEAD_STRIPE", "--rings dead"},
+                                {"preparation.stitching axis_right false", "--stitch-left"},
+                                {"preparation.stitching axis_right true", "--stitch-right"},
                                 {"ask for negative data to become 0", "--negative-to-zero"},
                                 {"angles are not given", "--angles, --angles-file"}};
 
@@ -279,8 +283,11 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
       best = &one;
   }
   if (best != nullptr) add(ShortName(best->field), best->flag);
+  // A word names its fields with their values: they need no flags beside its own.
+  std::string rest = text;
+  for (const FieldFlag& one : kWords) absl::StrReplaceAll({{one.field, ""}}, &rest);
   for (const FieldFlag& one : kFields) {
-    if (Names(text, one.field)) add(ShortName(one.field), one.flag);
+    if (Names(rest, one.field)) add(ShortName(one.field), one.flag);
   }
   for (const FieldFlag& one : kWords) {
     if (absl::StrContains(text, one.field)) add("", one.flag);

@@ -727,7 +727,7 @@ class Tomograms(DaemonTest):
             counts = file["exchange/data"][:]
             del file["exchange/data"]
             file["exchange/data"] = counts / file["exchange/data_white"][:].mean()
-        self.job(name, ["hardly any light passes"])
+        self.job(name, ["hardly any light passes"], extend_edges=True)
         self.job(name, prepare=octavo.preparation(ignore_fields=True))
 
     def test_a_selection_of_projections_that_leaves_a_wedge(self):
@@ -738,7 +738,7 @@ class Tomograms(DaemonTest):
     def test_axis_outside_of_the_chosen_columns(self):
         name = self.scan("chosen.h5", np.arange(self.ANGLES) * 180 / self.ANGLES)
         self.refused(name, "tomography.center.pixels", "allowed 39.5 to 59.5, the columns that are chosen (40 to 59)", columns=(40, 60), center=31.5)
-        self.job(name, columns=(20, 60), center=31.5)
+        self.job(name, columns=(20, 60), center=31.5, extend_edges=True)
         result = self.command("recon", name, "--columns", "40:60", "--center", "31", "-o", "chosen.npy", check=False)
         self.assertIn("on the whole detector, 0 to 63", result.stderr)
 

@@ -8,8 +8,11 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 
 #include "gpu/math/half.h"
@@ -28,6 +31,7 @@ namespace {
 
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
+using ::testing::AllOf;
 using testing::DiscInput;
 using testing::DiscLayout;
 using testing::DiscSpec;
@@ -148,6 +152,219 @@ TEST(WideObjectTest, OnlyAnObjectWiderThanTheDetectorWidensTheLayout) {
   ASSERT_EQ(run.warnings.size(), 1u);
   EXPECT_THAT(run.warnings[0], HasSubstr("times the usual width"));
   EXPECT_EQ(run.used(), 0);
+}
+
+struct ScannedDisc {
+  double x = 0, y = 0, radius = 0, value = 0.02;  // columns, from the axis
+};
+
+/// What a detector sees of discs that turn, the same in every row: minus logarithms.
+struct Scan {
+  std::vector<double> angles;  // in truth
+  double axis = 31.5;
+  int64_t columns = 64;
+  std::vector<ScannedDisc> discs = {{4, -3, 21}, {9, -5, 6, 0.05}, {-8, 10, 4, 0.08}};
+  double noise = 0;               // standard deviation
+  std::vector<double> told = {};  // the angles that the file has; empty: the true ones
+};
+
+class ScanInput final : public storage::ProjectionInput {
+ public:
+  explicit ScanInput(const Scan& scan) : ProjectionInput(Info(scan)) {
+    std::mt19937 random(7);
+    std::normal_distribution<double> noise(0, 1);
+    for (const double angle : scan.angles) {
+      for (int64_t i = 0; i < kRows * scan.columns; ++i) {
+        double sum = 0;
+        for (const ScannedDisc& disc : scan.discs) {
+          const double s = static_cast<double>(i % scan.columns) - scan.axis -
+                           (disc.x * std::cos(angle) - disc.y * std::sin(angle));
+          sum += 2 * disc.value * std::sqrt(std::max(0.0, disc.radius * disc.radius - s * s));
+        }
+        values_.push_back(static_cast<float>(sum + scan.noise * noise(random)));
+      }
+    }
+  }
+  static storage::ProjectionInfo Info(const Scan& scan) {
+    storage::ProjectionInfo info;
+    info.format = "memory";
+    info.dtype = DType::kF32;
+    info.projections = std::ssize(scan.angles);
+    info.rows = kRows;
+    info.columns = scan.columns;
+    info.angles_rad = scan.told.empty() ? scan.angles : scan.told;
+    return info;
+  }
+
+ protected:
+  absl::Status ReadInside(const storage::ProjectionBox& box, void* out) override {
+    auto* to = static_cast<float*>(out);
+    for (int64_t a = box.first_frame; a < box.first_frame + box.frames; ++a) {
+      for (int64_t r = box.first_row; r < box.first_row + box.rows; ++r) {
+        const auto from = values_.begin() + (a * info().rows + r) * info().columns;
+        to = std::copy(from + box.first_column, from + box.first_column + box.columns, to);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<float> values_;
+};
+
+std::vector<double> Turn(double degrees, int64_t count) {
+  std::vector<double> angles;
+  for (int64_t i = 0; i < count; ++i)
+    angles.push_back(degrees * testing::kPi / 180 * static_cast<double>(i) /
+                     static_cast<double>(count));
+  return angles;
+}
+
+/// What a job says of a scan before its batches. `axis`: the given one.
+std::vector<std::string> WarningsOf(const Scan& scan, const TomographySpec& asked,
+                                    std::optional<double> axis) {
+  FakeRun run;
+  TomographySpec spec = asked;
+  spec.center.pixels.clear();
+  if (axis.has_value()) spec.center.pixels = {*axis};
+  const auto input = std::make_shared<ScanInput>(scan);
+  const auto layout = TomographyLayout::Make(spec, input->info(), 0);
+  EXPECT_THAT(layout, IsOk());
+  if (!layout.ok()) return {};
+  ScannedObject object{.input = input, .layout = *layout, .centers = {}, .missing_frames = {}};
+  RowPreparer rows(run, {});
+  TomographyReport report;
+  AxisFinder finder(run, {}, spec, layout->check_slices(), rows, report);
+  EXPECT_THAT(finder.Find(object), IsOk());
+  EXPECT_THAT(WidenedFor(object, 1, run, rows), IsOk());
+  EXPECT_THAT(run.log, ::testing::Each(::testing::Not(HasSubstr("not checked"))));
+  EXPECT_THAT(run.log, ::testing::Each(::testing::Not(HasSubstr("not looked at"))));
+  EXPECT_EQ(run.used(), 0);
+  return run.warnings;
+}
+
+TEST(WideObjectTest, BackProjectionTellsWhatLiesOutsideAndKeepsItsLayout) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kFbp, TomographyAlgorithm::kFourier, TomographyAlgorithm::kAuto}) {
+    TomographySpec spec = DiscSpec(algorithm);
+    Scan scan{.angles = Turn(180, 60)};
+    EXPECT_THAT(WarningsOf(scan, spec, 31.5), IsEmpty());
+    scan.discs[0] = {0, 0, 31};  // nearly fills the detector
+    EXPECT_THAT(WarningsOf(scan, spec, 31.5), IsEmpty());
+    scan.discs[0].radius = 40;
+    EXPECT_THAT(WarningsOf(scan, spec, 31.5),
+                ElementsAre(AllOf(HasSubstr("wider than the detector: 100 %"),
+                                  HasSubstr("reconstruction.extend_edges"))));
+    spec.reconstruction.extend_edges = true;
+    EXPECT_THAT(WarningsOf(scan, spec, 31.5), IsEmpty()) << "it is done already";
+  }
+}
+
+TEST(WideObjectTest, HalvesOfAFullTurnThatAreNotJoinedAreTold) {
+  TomographySpec spec = DiscSpec();
+  for (const bool right : {false, true}) {
+    Scan scan{.angles = Turn(360, 120), .axis = right ? 52.2 : 10.8};
+    const char* const words = right ? "preparation.stitching axis_right true joins the two halves"
+                                    : "preparation.stitching axis_right false joins the two halves";
+    for (const bool extend : {false, true}) {
+      spec.reconstruction.extend_edges = extend;
+      EXPECT_THAT(WarningsOf(scan, spec, scan.axis), ElementsAre(HasSubstr(words)));
+    }
+    spec.reconstruction.extend_edges = false;
+    // Halves in another order cannot be joined.
+    std::shuffle(scan.angles.begin(), scan.angles.end(), std::mt19937(1));
+    EXPECT_THAT(WarningsOf(scan, spec, scan.axis),
+                ElementsAre(HasSubstr("Iterative algorithms (SIRT) take such projections")));
+    scan.angles = Turn(360, 120);
+    TomographySpec joins = spec;
+    joins.preparation.config.stitching = {.enabled = true, .axis_right = right};
+    EXPECT_THAT(WarningsOf(scan, joins, std::nullopt), IsEmpty());
+    // Seen as a whole, though the axis is off the middle.
+    scan.discs = {{0, 0, 8}, {3, -2, 2, 0.05}};
+    EXPECT_THAT(WarningsOf(scan, spec, scan.axis), IsEmpty());
+  }
+}
+
+TEST(AxisFinderTest, AGivenOverlapIsChecked) {
+  for (const bool right : {false, true}) {
+    // Columns that both halves see: twice the distance of the axis from the end, and one.
+    const Scan scan{.angles = Turn(360, 120), .axis = right ? 52.2 : 10.8, .noise = 0.01};
+    TomographySpec spec = DiscSpec();
+    spec.preparation.config.stitching = {.enabled = true, .axis_right = right};
+    for (const double overlap : {2.0, 15.0, 19.0, 26.0, 40.0}) {
+      spec.preparation.config.stitching.overlap = overlap;
+      EXPECT_THAT(WarningsOf(scan, spec, std::nullopt),
+                  ElementsAre(HasSubstr(absl::StrCat("stitching.overlap is given as ", overlap))))
+          << overlap;
+    }
+    for (const double overlap : {22.0, 22.6, 23.0}) {
+      spec.preparation.config.stitching.overlap = overlap;
+      EXPECT_THAT(WarningsOf(scan, spec, std::nullopt), IsEmpty()) << overlap;
+    }
+  }
+}
+
+// Mistakes that leave no axis on which opposite projections agree.
+TEST(AxisFinderTest, ProjectionsThatDoNotFitTheAnglesAndAGivenAxisAreTold) {
+  const TomographySpec spec = DiscSpec();
+  const auto told = ElementsAre(HasSubstr("The projections do not fit together: with the axis at"));
+  for (const double noise : {0.0, 0.01, 0.03}) {
+    Scan half{.angles = Turn(180, 120), .axis = 30.25, .noise = noise};
+    EXPECT_THAT(WarningsOf(half, spec, 30.25), IsEmpty()) << noise;
+    half.told = Turn(360, 120);
+    EXPECT_THAT(WarningsOf(half, spec, 30.25), told) << "half a turn as a full one";
+    Scan full{.angles = Turn(360, 120), .axis = 30.25, .noise = noise};
+    EXPECT_THAT(WarningsOf(full, spec, 30.25), IsEmpty()) << noise;
+    full.told = Turn(180, 120);
+    EXPECT_THAT(WarningsOf(full, spec, 30.25), told) << "a full turn as half a one";
+    half.told = half.angles;
+    std::shuffle(half.angles.begin(), half.angles.end(), std::mt19937(3));
+    EXPECT_THAT(WarningsOf(half, spec, 30.25), told) << "in another order";
+    half.angles.assign(half.told.size(), 0.3);
+    EXPECT_THAT(WarningsOf(half, spec, 30.25), told) << "one frame again and again";
+  }
+}
+
+TEST(AxisFinderTest, SoundScansAreNotDoubted) {
+  std::vector<double> golden;
+  for (int64_t i = 0; i < 89; ++i)
+    golden.push_back(static_cast<double>(i) * testing::kPi * 0.618034);
+  const TomographySpec spec = DiscSpec();
+  const std::vector<std::vector<double>> all = {Turn(180, 20),  Turn(180, 61),  Turn(180, 400),
+                                                Turn(360, 40),  Turn(360, 121), Turn(720, 160),
+                                                Turn(200, 100), golden};
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (const double noise : {0.0, 0.02, 0.1, 0.4}) {
+      for (const double radius : {6.0, 22.0, 30.0}) {
+        const Scan scan{.angles = all[i],
+                        .axis = 31.2,
+                        .discs = {{0, 0, radius}, {radius / 3, radius / 5, radius / 4, 0.05}},
+                        .noise = noise};
+        EXPECT_THAT(WarningsOf(scan, spec, 31.2), IsEmpty())
+            << "scan " << i << ", noise " << noise << ", radius " << radius;
+      }
+    }
+  }
+}
+
+TEST(AxisFinderTest, AGivenAxisFarFromTheFoundOneIsToldWhateverTheBinning) {
+  const Scan scan{.angles = Turn(180, 120),
+                  .axis = 61.3,
+                  .columns = 127,
+                  .discs = {{0, 0, 45}, {15, -12, 12, 0.03}, {-18, 10, 7, 0.05}, {5, 20, 3, 0.1}},
+                  .noise = 0.01};
+  for (const int64_t bin : {1, 2, 4}) {
+    TomographySpec spec = DiscSpec();
+    spec.preparation.config.bin_columns = bin;
+    for (const double given : {15.1, 30.4, 45.0})
+      EXPECT_THAT(
+          WarningsOf(scan, spec, given),
+          ElementsAre(HasSubstr(absl::StrFormat(
+              "The axis is given as column %.2f; opposite projections find it at 61", given))))
+          << bin;
+    EXPECT_THAT(WarningsOf(scan, spec, 61.3), IsEmpty()) << bin;
+    EXPECT_THAT(WarningsOf(scan, spec, 61.0), IsEmpty()) << bin;
+  }
 }
 
 /// A task of three slices a batch.

@@ -634,10 +634,14 @@ TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
     EXPECT_GT(rim_of(asked), 0.3);
     EXPECT_LT(std::abs(rim_of(widened)), 0.1) << static_cast<int>(algorithm);
   }
-  // Filtered back projection has no iterations, and mlem's start image is 0 outside.
+  // Filtered back projection has no iterations, and takes what lies outside for air.
   TomographySpec fbp = Spec(TomographyAlgorithm::kFbp, 1);
+  EXPECT_THAT(Run(fbp).warnings, ::testing::IsEmpty());
   fbp.input = ProjectionFileSpec{.path = "wide.npy", .options = {}};
-  EXPECT_TRUE(Run(fbp).warnings.empty());
+  EXPECT_THAT(Run(fbp).warnings,
+              ::testing::ElementsAre(HasSubstr("reconstruction.extend_edges continues the rows")));
+  fbp.reconstruction.extend_edges = true;
+  EXPECT_THAT(Run(fbp).warnings, ::testing::IsEmpty());
 }
 
 TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
