@@ -318,6 +318,9 @@ class Transaction final : public CommitTransaction {
                            " is away, or another one; is its disk still mounted?")),
           {.reason = Reason::kRootAway, .field = "", .numbers = {{"retryable", "true"}}});
     }
+    if (!held_.HasFolderName(store_->roots()))
+      return absl::AbortedError(absl::StrCat("another program moved ", ParentOf(paths_.final),
+                                             " while files were written in it"));
     if (!held_.HasTemporaryName())
       return absl::AbortedError(
           absl::StrCat("another program moved ", paths_.temporary, " while it was written"));

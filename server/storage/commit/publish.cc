@@ -139,6 +139,14 @@ absl::Status HeldPaths::OpenTemporary() {
   return temporary ? absl::OkStatus() : ErrnoStatus(errno, "opening", known.temporary);
 }
 
+bool HeldPaths::HasFolderName(const std::vector<std::string>& roots) const {
+  const auto now = Hold(roots, known);
+  struct stat open {
+  }, named{};
+  return now.ok() && ::fstat(folder.get(), &open) == 0 && ::fstat(now->folder.get(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
 bool HeldPaths::HasTemporaryName() const {
   struct stat open {
   }, named{};

@@ -48,6 +48,8 @@ struct HeldPaths {
 
   /// Opens the temporary folder: a folder, and no link to one.
   absl::Status OpenTemporary();
+  /// Whether the path that users know still leads to the open folder.
+  bool HasFolderName(const std::vector<std::string>& roots) const;
   /// Whether the temporary name still names the open folder.
   bool HasTemporaryName() const;
   /// For PublishFiles and WithdrawFiles, once `temporary` is open: single files move out of it, a

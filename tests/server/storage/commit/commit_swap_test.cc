@@ -93,6 +93,38 @@ TEST_F(CommitSwapTest, ATemporaryFolderThatIsSwappedIsWrittenAllTheSame) {
   }
 }
 
+// Else the commit would be acknowledged at a path where nothing is.
+TEST_F(CommitSwapTest, AFolderThatIsMovedMeanwhileGetsNothing) {
+  for (const bool made_anew : {false, true}) {
+    for (const Format format : kFormats) {
+      SCOPED_TRACE(FormatName(format));
+      auto store = Open();
+      auto begun = store->Begin("test-9", absl::StrCat("a/b/", FormatName(format)), meta_,
+                                {.format = format});
+      ASSERT_THAT(begun, IsOk());
+      for (int64_t y = 0; y < meta_.shape[0]; y += (*begun)->SlabBscans()) {
+        const int64_t count = std::min((*begun)->SlabBscans(), meta_.shape[0] - y);
+        ASSERT_THAT(
+            (*begun)->WriteSlab(y, count, data_.data() + y * meta_.shape[1] * meta_.shape[2]),
+            IsOk());
+      }
+      fs::rename(root() + "/a/b", root() + "/a/moved");
+      if (made_anew) fs::create_directories(root() + "/a/b");
+      EXPECT_THAT((*begun)->Publish(), IsError(absl::StatusCode::kAborted,
+                                               "another program moved " + root() + "/a/b while"));
+      begun->reset();
+      EXPECT_TRUE(fs::is_empty(root() + "/a/moved"));
+      fs::remove_all(root() + "/a/b");
+      fs::rename(root() + "/a/moved", root() + "/a/b");
+      EXPECT_THAT(Commit(*store, absl::StrCat("a/b/", FormatName(format)), meta_, data_,
+                         {.format = format}),
+                  IsOk());
+      fs::remove_all(root() + "/a/b");
+      fs::create_directories(root() + "/a/b");
+    }
+  }
+}
+
 TEST_F(CommitSwapTest, ErrorsNameThePathThatPeopleKnow) {
   auto store = Open();
   auto begun = store->Begin("test-8", "a/b/x", meta_, {.format = Format::kNpy});
