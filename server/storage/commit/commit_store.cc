@@ -318,9 +318,11 @@ class Transaction final : public CommitTransaction {
                            " is away, or another one; is its disk still mounted?")),
           {.reason = Reason::kRootAway, .field = "", .numbers = {{"retryable", "true"}}});
     }
-    if (!held_.HasFolderName(store_->roots()))
+    if (!held_.HasFolderName(store_->roots())) {
+      (void)RemoveTree(held_.paths.temporary);  // by its name it would not be found
       return absl::AbortedError(absl::StrCat("another program moved ", ParentOf(paths_.final),
                                              " while files were written in it"));
+    }
     if (!held_.HasTemporaryName())
       return absl::AbortedError(
           absl::StrCat("another program moved ", paths_.temporary, " while it was written"));
