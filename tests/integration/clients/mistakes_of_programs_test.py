@@ -393,7 +393,7 @@ RECONSTRUCTIONS = [
     row(f"{RECON} -o x/", "--output: is 'x/', a folder"),
     row(f"{RECON} -o x.npy --chunk 1,2,3", "--chunk: is for zarr, hdf5; the format is npy"),
     row(f"{RECON} -o result", "--output: is 'result'; allowed a name that ends in .zarr, .npy"),
-    row(f"{RECON} --cutoff -1", "tomography.preparation.cutoff", "--cutoff", code=1),
+    row(f"{RECON} --cutoff -1", "--cutoff: is '-1'; allowed are numbers above 0"),
     row(f"{RECON} --air 40,0", "tomography.preparation.air_left", "--air", code=1),
     row(f"{RECON} --air 4", "--air"),
     row(f"{RECON} --not-finite nan", "tomography.preparation.not_finite_value", "--not-finite", code=1),
