@@ -17,7 +17,10 @@ constexpr int64_t kRows = 4, kColumns = 64;  // that are sampled, of a batch
 constexpr double kDark = 0.01;               // the mean transmission of no light, noise included
 constexpr double kLit = 0.1, kFewLit = 0.02, kUsualLight = 0.03;
 constexpr double kTooBright = 10;  // times the open beam
-constexpr size_t kNamed = 5;       // indices in a warning
+// Values of a batch that are looked at for being too bright, in all projections or in every so
+// many: more would take as long as reading them.
+constexpr int64_t kMostBrightLooks = 1 << 23;
+constexpr size_t kNamed = 5;  // indices in a warning
 
 // Evenly spaced in [begin, begin + count).
 std::vector<int64_t> Places(int64_t begin, int64_t count, int64_t most) {
@@ -75,6 +78,8 @@ void ProjectionLight::Begin(const TomographyLayout& layout, const BatchRows& row
   looks_ = (config.minus_log || fields_) && rows.crop_rows > 0;
   counts_bright_ = looks_ && config.minus_log && packing_ == math::Packing::kNone &&
                    config.outliers.window == 0 && !config.has_cutoff;
+  const int64_t values = layout.frames() * rows.crop_rows * columns_;
+  every_ = std::max<int64_t>(1, (values + kMostBrightLooks - 1) / kMostBrightLooks);
   fields_known_ = false;
   sampled_rows_ = Places(rows.crop, rows.crop_rows, kRows);
   sampled_columns_ = Places(0, columns_, kColumns);
@@ -107,7 +112,7 @@ void ProjectionLight::Add(storage::FrameKind kind, int64_t first, int64_t frames
   for (int64_t i = 0; i < frames; ++i, data += frame_bytes) {
     if (kind == storage::FrameKind::kProjection) {
       Sample(first + i, data);
-      if (counts_bright_) CountBright(data);
+      if (counts_bright_ && (first + i) % every_ == 0) CountBright(data);
       continue;
     }
     const bool flat = kind == storage::FrameKind::kFlat;
@@ -224,10 +229,11 @@ std::vector<std::string> ProjectionLight::Doubts() const {
   // Counts that are taken as transmissions are told by their median.
   if (bright_values_ > 0 && (fields_ || 2 * bright_values_ < looked_at_)) {
     out.push_back(absl::StrFormat(
-        "%d %s of the projections %s a transmission far above 1, up to %.3g: hot pixels, "
+        "%d %s of the projections%s %s a transmission far above 1, up to %.3g: hot pixels, "
         "zingers or damaged values? preparation.outliers puts medians in place of bright "
         "spots.",
         bright_values_, bright_values_ == 1 ? "value" : "values",
+        every_ == 1 ? "" : absl::StrCat(" (one in ", every_, " was looked at)"),
         bright_values_ == 1 ? "has" : "have", brightest_));
   }
   return out;

@@ -13,7 +13,7 @@ namespace octavo::tomography {
 
 /// Looks at the raw rows that become slices, while they are in host memory on their way to the
 /// device: for projections without light, of which a few pixels tell, and for values far above the
-/// open beam, among all. One thread at a time.
+/// open beam, among all, or among those of some projections of a large batch. One thread at a time.
 class ProjectionLight {
  public:
   /// Of all batches of a volume, or of several volumes of one input. `layout` is used during the
@@ -40,6 +40,7 @@ class ProjectionLight {
   DType dtype_ = DType::kF32;
   math::Packing packing_ = math::Packing::kNone;
   int64_t columns_ = 0, row_bytes_ = 0, flats_ = 0, darks_ = 0;
+  int64_t every_ = 1;  // so many projections are looked at for values that are too bright
   bool looks_ = false, counts_bright_ = false, fields_known_ = false;
   std::vector<int64_t> sampled_rows_, sampled_columns_;
   std::vector<double> flat_, dark_, light_;  // of the sampled pixels; light 0: not looked at

@@ -34,7 +34,7 @@ struct FoundLag {
   bool row_known = false, column_known = false;
   /// −1 … 1, of structures of a few pixels: at this lag; along no axis known: the largest one.
   double correlation = 0;
-  double needed = 0;       // correlation from which on it stands out of what noise would give
+  double needed = 0;  // correlation from which on it stands out of what noise would give
   LagDoubt doubt = LagDoubt::kNothingCommon;
 };
 
