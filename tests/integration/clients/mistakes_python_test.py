@@ -426,7 +426,7 @@ class Mistakes(DaemonTest):
         for i, tomo in enumerate((LINES, LINES + noise, 0.3 * LINES, 5 * LINES, np.ones_like(LINES), np.zeros_like(LINES), wide, np.round(5 * LINES))):
             with self.subTest(i), warnings.catch_warnings():
                 warnings.simplefilter("error")
-                octavo.recon(tomo, THETA, client=self.client)
+                octavo.recon(tomo, THETA, extend_edges=tomo is wide, client=self.client)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for shape in ((8, 16), (4, 32), (32, 4), (128, 1)):  # whole B-scans, and parts of them
