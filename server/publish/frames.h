@@ -8,7 +8,7 @@ namespace octavo::publish {
 bool NeedsLoad(const model::Frame& frame);
 /// The same frame without its payload, as the TopicTable remembers volume frames.
 model::FramePtr WithoutPayload(const model::Frame& frame);
-/// The same frame of a volume for a subscriber who reads the data itself, so that the server loads
+/// A copy of the frame without data. The subscriber reads the volume itself, and the server loads
 /// nothing.
 model::FramePtr ToBeRead(const model::Frame& frame);
 
