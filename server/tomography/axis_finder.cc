@@ -109,6 +109,8 @@ absl::Status AxisFinder::Search(ScannedObject& object, bool overlap) {
 absl::Status AxisFinder::SearchIn(const SliceGroup& group, bool overlap, ScannedObject& object) {
   OCTAVO_ASSIGN_OR_RETURN(const PreparedRows prepared, Mended(object, group, overlap));
   OCTAVO_RETURN_IF_ERROR(overlap ? FindOverlap(prepared, object) : FindCenter(prepared, object));
+  // A search finds some axis for wrong angles, too.
+  if (!overlap) OCTAVO_RETURN_IF_ERROR(CheckTogether(prepared, object, /*axis_seen=*/true));
   run_.Free(prepared.data);
   run_.Step(++groups_done_, std::numeric_limits<double>::quiet_NaN());
   return absl::OkStatus();
