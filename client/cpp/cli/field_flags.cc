@@ -85,10 +85,11 @@ constexpr FieldFlag kFields[] = {
     {"processing.window", "--window"},
     {"device", "--device"},
     {"title", "--title"},
+    {"priority", "--priority"},
+    {"group", "--group"},
+    {"request_id", "--request-id"},
     {"labels", "--label"},
     {"results", "--results"},
-    {"commit.destination", "--commit"},
-    {"commit.destination", "--output"},
     {"processing.dtype", "--dtype"},
     {"processing.value", "--value"},
     {"processing.levels", "--levels"},
@@ -120,6 +121,12 @@ constexpr FieldFlag kFields[] = {
     {"tomography.columns", "--columns"},
     {"tomography.projections", "--projections"},
     {"tomography.half_turn", "--half-turn"},
+    {"tomography.series", "--series"},
+    {"tomography.push.frames", "--follow-count"},
+    {"mosaic.search", "--tile-search"},
+    {"mosaic.tiles", "--tile-columns, --tile-rows"},
+    {"mosaic.tiles.first_column", "--tile-columns"},
+    {"mosaic.tiles.first_row", "--tile-rows"},
     {"tomography.center", "--center"},
     {"center.pixels", "--center"},
     {"center.search_method", "--center"},
@@ -148,7 +155,14 @@ constexpr FieldFlag kFields[] = {
     {"preparation.phase.feature_size_um", "--phase-feature"},
     {"preparation.phase", "--phase"},
     {"preparation.beam_hardening", "--beam-hardening"},
+    {"preparation.rings", "--rings"},
     {"tomography.output", "--prepare-only"},
+    {"reconstruction.algorithm", "--algorithm"},
+    {"reconstruction.form", "--tomopy"},
+    {"reconstruction.interpolation", "--interpolation"},
+    {"reconstruction.filter", "--filter"},
+    {"reconstruction.fourier_accuracy", "--fourier-accuracy"},
+    {"reconstruction.negative_data_to_zero", "--negative-to-zero"},
     {"reconstruction.tv_weight", "--tv-weight"},
     {"preparation.stitching", "--stitch-left, --stitch-right"},
     {"stitching.overlap", "--overlap"},
@@ -190,7 +204,9 @@ constexpr FieldFlag kFields[] = {
     {"volume_import.value", "--value"},
     {"volume_import.quantity", "--quantity"},
     // How volumes are written.
+    {"options.destination", "--commit"},
     {"options.destination", "--output"},
+    {"options.destination", "--output-dir"},
     {"options.format", "--format"},
     {"options.chunk", "--chunk"},
     {"options.shard", "--shard"},
@@ -230,6 +246,18 @@ constexpr FieldFlag kCommands[] = {
 bool Has(const CLI::App* command, const char* flags) {
   const std::string first(flags, std::strcspn(flags, ", "));
   return command->get_option_no_throw(first) != nullptr;
+}
+
+// A field under the name that the table has: without the places in lists, a file of a tile as a
+// file, and the options of a job's commit as those of a commit.
+std::string NameInTable(const std::string& field) {
+  std::string name;
+  for (size_t i = 0; i < field.size(); ++i) {
+    if (field[i] == '[') i = std::min(field.find(']', i), field.size() - 1);
+    if (field[i] != ']') name += field[i];
+  }
+  absl::StrReplaceAll({{"mosaic.tiles.file.", "file."}}, &name);
+  return absl::StartsWith(name, "commit.") ? absl::StrCat("options", name.substr(6)) : name;
 }
 
 // The field as in the text of an answer: the last part of the path, if that is unambiguous.
@@ -274,13 +302,16 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
                                    [&](const auto& one) { return one.second == flag; });
     if (!known) found.emplace_back(name, flag);
   };
+  const std::string path = absl::StrCat(".", NameInTable(field), ".");
   const FieldFlag* best = nullptr;
   for (const FieldFlag& one : kFields) {
-    const bool is =
-        absl::StrContains(absl::StrCat(".", field, "."), absl::StrCat(".", one.field, "."));
-    if (is && Has(command, one.flag) &&
-        (best == nullptr || std::strlen(one.field) > std::strlen(best->field)))
-      best = &one;
+    if (!absl::StrContains(path, absl::StrCat(".", one.field, ".")) || !Has(command, one.flag))
+      continue;
+    // The one that says most; of several for a field, the one that was given.
+    const auto says = [&](const FieldFlag& each) {
+      return std::pair(std::strlen(each.field), command->count(each.flag) > 0);
+    };
+    if (best == nullptr || says(one) > says(*best)) best = &one;
   }
   if (best != nullptr) add(ShortName(best->field), best->flag);
   // A word names its fields with their values: they need no flags beside its own.
