@@ -191,7 +191,7 @@ std::vector<std::string> FindOddValues(const model::TomographySpec& spec,
   const storage::ProjectionInfo& info = input.info();
   if (info.projections < 1 || info.rows < 1 || info.columns < 1) return out;
   const bool fields = !p.ignore_fields && info.flats > 0,
-             scaled = p.config.air_left + p.config.air_right > 0,
+             scaled = p.config.air_left + p.config.air_right > 0 && !p.already_sinograms,
              takes_transmissions = p.config.minus_log || p.config.phase.enabled;
   if (!takes_transmissions && !scaled && !fields) return out;
   if (!fields && !p.ignore_fields && info.dtype != DType::kF32)

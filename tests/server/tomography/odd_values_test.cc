@@ -360,6 +360,8 @@ TEST_F(OddValuesTest, AnObjectInTheColumnsOfAirIsTold) {
   EXPECT_THAT(Told(transmissions), IsEmpty());
   config.air_left = 50;
   EXPECT_THAT(Told(transmissions), ElementsAre(HasSubstr("air_left is 50")));
+  spec_.preparation.already_sinograms = true;
+  EXPECT_THAT(Told(transmissions), IsEmpty()) << "air of line integrals is 0";
 }
 
 TEST_F(OddValuesTest, LineIntegralsWhosePhaseWouldBeRetrievedAreTold) {
