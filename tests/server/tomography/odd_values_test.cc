@@ -374,7 +374,7 @@ TEST_F(OddValuesTest, LineIntegralsWhosePhaseWouldBeRetrievedAreTold) {
   EXPECT_THAT(Told(scan), IsEmpty()) << "transmissions";
   scan.Changed(FrameKind::kProjection,
                [](int64_t, int64_t, double value) { return -std::log(value); });
-  EXPECT_THAT(Told(scan), ElementsAre(AllOf(HasSubstr("about 0 beside the object and up to 1.8"),
+  EXPECT_THAT(Told(scan), ElementsAre(AllOf(HasSubstr("about 0 beside the object and up to 1.7"),
                                             HasSubstr("Phase retrieval (preparation.phase) takes "
                                                       "transmissions"))));
   spec_.preparation.config.phase.enabled = false;
