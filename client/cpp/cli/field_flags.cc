@@ -124,7 +124,6 @@ constexpr FieldFlag kFields[] = {
     {"tomography.series", "--series"},
     {"tomography.push.frames", "--follow-count"},
     {"mosaic.search", "--tile-search"},
-    {"mosaic.tiles", "--tile-columns, --tile-rows"},
     {"mosaic.tiles.first_column", "--tile-columns"},
     {"mosaic.tiles.first_row", "--tile-rows"},
     {"tomography.center", "--center"},
@@ -243,9 +242,9 @@ constexpr FieldFlag kCommands[] = {
     {"restore it to its device first", "octavo volume restore"},
     {"wait for the operation that commits it", "octavo operation list --filter 'done = false'"}};
 
-bool Has(const CLI::App* command, const char* flags) {
-  const std::string first(flags, std::strcspn(flags, ", "));
-  return command->get_option_no_throw(first) != nullptr;
+// The first of the flags; null if the command has none of them.
+const CLI::Option* OptionOf(const CLI::App* command, const char* flags) {
+  return command->get_option_no_throw(std::string(flags, std::strcspn(flags, ", ")));
 }
 
 // A field under the name that the table has: without the places in lists, a file of a tile as a
@@ -293,7 +292,7 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   std::vector<std::pair<std::string, std::string>> found;  // the name in the text, and the flag
   const auto add = [&](const std::string& name, const char* flag) {
-    if (!Has(command, flag)) return;
+    if (OptionOf(command, flag) == nullptr) return;
     // A flag with its value says more than the flag alone.
     std::erase_if(found, [&](const auto& one) {
       return absl::StartsWith(flag, absl::StrCat(one.second, " "));
@@ -302,23 +301,31 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
                                    [&](const auto& one) { return one.second == flag; });
     if (!known) found.emplace_back(name, flag);
   };
+  const auto given = [&](const FieldFlag& one) {
+    const CLI::Option* const option = OptionOf(command, one.flag);
+    return option != nullptr && option->count() > 0;
+  };
+  // Of several flags of a field, the one that was given.
+  const auto stands_back = [&](const FieldFlag& one) {
+    return !given(one) &&
+           std::any_of(std::begin(kFields), std::end(kFields), [&](const auto& other) {
+             return std::strcmp(one.field, other.field) == 0 && given(other);
+           });
+  };
   const std::string path = absl::StrCat(".", NameInTable(field), ".");
-  const FieldFlag* best = nullptr;
+  const FieldFlag* best = nullptr;  // says most
   for (const FieldFlag& one : kFields) {
-    if (!absl::StrContains(path, absl::StrCat(".", one.field, ".")) || !Has(command, one.flag))
-      continue;
-    // The one that says most; of several for a field, the one that was given.
-    const auto says = [&](const FieldFlag& each) {
-      return std::pair(std::strlen(each.field), command->count(each.flag) > 0);
-    };
-    if (best == nullptr || says(one) > says(*best)) best = &one;
+    if (absl::StrContains(path, absl::StrCat(".", one.field, ".")) &&
+        OptionOf(command, one.flag) != nullptr && !stands_back(one) &&
+        (best == nullptr || std::strlen(one.field) > std::strlen(best->field)))
+      best = &one;
   }
   if (best != nullptr) add(ShortName(best->field), best->flag);
   // A word names its fields with their values: they need no flags beside its own.
   std::string rest = text;
   for (const FieldFlag& one : kWords) absl::StrReplaceAll({{one.field, ""}}, &rest);
   for (const FieldFlag& one : kFields) {
-    if (Names(rest, one.field)) add(ShortName(one.field), one.flag);
+    if (Names(rest, one.field) && !stands_back(one)) add(ShortName(one.field), one.flag);
   }
   for (const FieldFlag& one : kWords) {
     if (absl::StrContains(text, one.field)) add("", one.flag);

@@ -110,7 +110,7 @@ class Doubts(DaemonTest):
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("makes the angles 0 to 3.11541 degrees", result.stderr)
             self.assertIn("These look like radians", result.stderr)
-            self.assertIn("(--degrees, --radians", result.stderr)
+            self.assertIn("--degrees, --radians", result.stderr)
         self.assertIn("these look like radians", self.text("radians.h5", "--center", "61.3"))
         self.assertEqual(self.warned(self.save("sound.h5", HALF), center="auto"), [])
         self.assertEqual(self.warned(self.save("sound.h5", FULL), center="auto"), [])
