@@ -39,7 +39,8 @@ std::optional<FrameKind> KindOf(uint64_t word) {
 
 absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionRing::Open(ProjectionPort* port,
                                                                      int64_t slots,
-                                                                     ProjectionMemory* budget) {
+                                                                     ProjectionMemory* budget,
+                                                                     const std::string& payer) {
   const model::PushedProjectionsSpec& spec = port->spec();
   if (slots != 0 && (slots < 2 || slots > kMostSlots))
     return FieldNotAllowed("slots", slots,
@@ -52,20 +53,12 @@ absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionRing::Open(ProjectionP
                                             "at most ",
                                             kMostFrameBytes));
   const int64_t bytes = RingMemory::TotalBytes(slots, frame);
-  std::shared_ptr<void> reserved = budget->Reserve(bytes);
-  if (reserved == nullptr) {
-    const int64_t limit = budget->limit_bytes(), free = limit - budget->used_bytes();
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("slots: a ring of ", slots, " frames needs ",
-                                                  bytes, " bytes of host memory; of ", limit,
-                                                  " for pushed projections ", free, " are free")),
-        {.reason = Reason::kHostMemory,
-         .field = "slots",
-         .numbers = {{"wanted", absl::StrCat(bytes)},
-                     {"free", absl::StrCat(free)},
-                     {"limit", absl::StrCat(limit)},
-                     {"retryable", bytes <= limit ? "true" : "false"}}});
-  }
+  OCTAVO_ASSIGN_OR_RETURN(
+      std::shared_ptr<void> reserved,
+      budget->Reserve({.bytes = bytes,
+                       .payer = payer,
+                       .field = "slots",
+                       .what = absl::StrCat("a ring of ", slots, " frames needs")}));
   auto memory =
       RingMemory::Create({.flags = kRingMayWait | kRingOfJob,
                           .slots = static_cast<uint32_t>(slots),

@@ -31,10 +31,11 @@ class ProjectionRing final : public AttachableRing {
  public:
   static constexpr int64_t kDefaultSlots = 8, kMostSlots = 1024;
 
-  /// `slots`: 0 = kDefaultSlots. `port` must outlive End. InvalidArgument (slots; job: a frame is
-  /// too large), ResourceExhausted (HOST_MEMORY).
+  /// `slots`: 0 = kDefaultSlots. `port` must outlive End. `payer`: as of the port.
+  /// InvalidArgument (slots; job: a frame is too large), ResourceExhausted (HOST_MEMORY).
   static absl::StatusOr<std::shared_ptr<ProjectionRing>> Open(ProjectionPort* port, int64_t slots,
-                                                              ProjectionMemory* budget);
+                                                              ProjectionMemory* budget,
+                                                              const std::string& payer);
   ~ProjectionRing() override;
   /// FailedPrecondition (JOB_STATE): what a producer is told that comes too late.
   static absl::Status WantsNoMore();
