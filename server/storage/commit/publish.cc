@@ -50,18 +50,30 @@ FileId IdOf(const UniqueFd& folder, const std::string& name) {
 struct Renamed {
   std::string from, to;  // through the open folders
   std::string name;      // in the open folder
-  FileId id;             // of the file or folder
+  UniqueFd file;         // open, so that no other file gets its number
 };
-std::vector<Renamed> RenamesOf(const HeldPaths& held) {
+absl::StatusOr<std::vector<Renamed>> RenamesOf(const HeldPaths& held) {
   const CommitPaths moving = held.Moving();
   const std::string final = BaseOf(held.known.final);
-  if (moving.folder) return {{moving.temporary, moving.final, final, IdOf(held.temporary)}};
   std::vector<Renamed> renames;
+  const auto add = [&](const std::string& from, const std::string& to, const std::string& name,
+                       UniqueFd file) {
+    if (!file) return ErrnoStatus(errno, "opening", held.known.temporary);
+    renames.push_back({from, to, name, std::move(file)});
+    return absl::OkStatus();
+  };
+  if (moving.folder) {
+    OCTAVO_RETURN_IF_ERROR(add(moving.temporary, moving.final, final,
+                               UniqueFd(::fcntl(held.temporary.get(), F_DUPFD_CLOEXEC, 3))));
+    return renames;
+  }
   for (const auto& [file, to, name] : {std::tuple{kDataFile, moving.final, final},
                                        {kMetaFile, moving.Side(), BaseOf(held.known.Side())}}) {
-    FileId id = IdOf(held.temporary, file);
-    if (id.number == 0) id = IdOf(held.folder, name);  // an earlier process renamed and verified it
-    renames.push_back({absl::StrCat(moving.temporary, "/", file), to, name, id});
+    UniqueFd open = OpenWithin(held.temporary, file, O_PATH);
+    // An earlier process may have renamed it; this one has verified it then.
+    if (!open && errno == ENOENT) open = OpenWithin(held.folder, name, O_PATH);
+    OCTAVO_RETURN_IF_ERROR(
+        add(absl::StrCat(moving.temporary, "/", file), to, name, std::move(open)));
   }
   return renames;
 }
@@ -71,10 +83,15 @@ absl::Status TakeBack(const HeldPaths& held, const std::vector<Renamed>& renames
   absl::Status first;
   for (const Renamed& renamed : renames) {
     // Another program may have put its own file there by now.
-    if (IsSame(IdOf(held.folder, renamed.name), renamed.id))
+    if (IsSame(IdOf(held.folder, renamed.name), IdOf(renamed.file)))
       first.Update(RenameNoReplace(renamed.to, renamed.from));
   }
   return first;
+}
+
+absl::Status MovedTemporary(const HeldPaths& held) {
+  return absl::AbortedError(
+      absl::StrCat("another program moved ", held.known.temporary, " while it was written"));
 }
 
 /// The path that an open folder has now.
@@ -171,18 +188,26 @@ PublishedHeld PublishHeld(const std::vector<std::string>& roots, const HeldPaths
     const bool elsewhere = absl::IsAborted(named);
     return {.status = std::move(named), .elsewhere = elsewhere};
   }
-  if (!held.HasTemporaryName()) {
-    return {absl::AbortedError(
-        absl::StrCat("another program moved ", held.known.temporary, " while it was written"))};
-  }
-  const std::vector<Renamed> renames = RenamesOf(held);
+  if (!held.HasTemporaryName()) return {MovedTemporary(held)};
+  const absl::StatusOr<std::vector<Renamed>> renames = RenamesOf(held);
+  if (!renames.ok()) return {renames.status()};
   if (const int error = Failpoint("names_checked"))
     return {ErrnoStatus(error, "renaming to", held.known.final)};
   if (renaming != nullptr) *renaming = true;
   absl::Status published = PublishFiles(held.Moving());
   absl::Status named = held.CheckFolderName(roots);
-  if (!absl::IsAborted(named)) return {published.ok() ? std::move(named) : std::move(published)};
-  const absl::Status back = TakeBack(held, renames);
+  if (!absl::IsAborted(named) && (!published.ok() || !named.ok() || !held.paths.folder))
+    return {published.ok() ? std::move(named) : std::move(published)};
+  if (named.ok()) {
+    // Unlike a file, a folder has only its name to be renamed by, and another one may have had it
+    // just then. That one is not the commit's, and stays. If there is none, a program took what
+    // was published.
+    const FileId final = IdOf(held.folder, BaseOf(held.known.final));
+    if (final.number == 0 || IsSame(final, IdOf(held.temporary))) return {absl::OkStatus()};
+    if (renaming != nullptr) *renaming = false;
+    return {MovedTemporary(held)};
+  }
+  const absl::Status back = TakeBack(held, *renames);
   if (renaming != nullptr) *renaming = false;
   if (!back.ok()) {
     named = absl::AbortedError(absl::StrCat(named.message(), "; what was written lies in ",

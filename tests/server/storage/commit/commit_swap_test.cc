@@ -203,30 +203,54 @@ TEST_F(CommitSwapTest, AFileOfAnotherProgramInAMovedFolderStays) {
   EXPECT_FALSE(fs::exists(moved + "/x.npy.json"));
 }
 
-// The same at a start, which finishes what an earlier process wrote.
-TEST_F(CommitSwapTest, ARecoveryPublishesNothingInAFolderThatWasMoved) {
+TEST_F(CommitSwapTest, ATemporaryFolderThatIsSwappedAtLastIsNotPublished) {
+  const std::string b = root() + "/a/b", temporary = b + "/.octavo-test-1.tmp";
+  auto store = Open();
+  ArmFailpoint("names_checked:call", [&] {
+    fs::rename(temporary, root() + "/a/moved");
+    fs::create_directories(temporary + "/others");
+  });
+  EXPECT_THAT(Commit(*store, "a/b/x", meta_, data_, {}),
+              IsError(absl::StatusCode::kAborted, "another program moved " + temporary));
+  EXPECT_TRUE(fs::exists(b + "/x.ome.zarr/others"));
+  EXPECT_FALSE(fs::exists(temporary));
+  EXPECT_THAT(Commit(*store, "a/b/y", meta_, data_, {}), IsOk());
+}
+
+// A program that watches the folder may take what has appeared at once.
+TEST_F(CommitSwapTest, WhatIsTakenAwayAfterTheRenameIsPublished) {
   for (const Format format : {Format::kOmeZarr05, Format::kNpy}) {
-    SCOPED_TRACE(FormatName(format));
-    const std::string b = root() + "/a/b", moved = root() + "/a/moved";
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    EXPECT_EXIT(
-        {
-          auto store = Open();
-          ArmFailpoint("before_rename:kill");
-          (void)Commit(*store, "a/b/x", meta_, data_, {.format = format});
-        },
-        ::testing::KilledBySignal(SIGKILL), "");
-    ArmFailpoint("names_checked:call", [&] { fs::rename(b, moved); });
+    const std::string final = WithExtension(root() + "/a/b/x", {.format = format});
     auto store = Open();
-    ASSERT_EQ(report_.size(), 1u);
-    EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr("another program moved " + b),
-                                             ::testing::HasSubstr(".octavo-quarantine/")));
-    EXPECT_TRUE(fs::is_empty(moved));
-    store = nullptr;
-    fs::remove_all(moved);
-    fs::create_directories(b);
+    ArmFailpoint("parent_synced:call", [&] { fs::rename(final, final + ".taken"); });
+    EXPECT_THAT(Commit(*store, "a/b/x", meta_, data_, {.format = format}), IsOk());
+    EXPECT_TRUE(fs::exists(final + ".taken"));
   }
 }
+
+// The same at a start, which finishes what an earlier process wrote.
+class RecoverySwap : public CommitSwapTest, public ::testing::WithParamInterface<Format> {};
+
+TEST_P(RecoverySwap, ARecoveryPublishesNothingInAFolderThatWasMoved) {
+  const std::string b = root() + "/a/b", moved = root() + "/a/moved";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        auto store = Open();
+        ArmFailpoint("before_rename:kill");
+        (void)Commit(*store, "a/b/x", meta_, data_, {.format = GetParam()});
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
+  ArmFailpoint("names_checked:call", [&] { fs::rename(b, moved); });
+  auto store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr("another program moved " + b),
+                                           ::testing::HasSubstr(".octavo-quarantine/")));
+  EXPECT_TRUE(fs::is_empty(moved));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, RecoverySwap, ::testing::Values(Format::kOmeZarr05, Format::kNpy),
+                         [](const auto& item) { return std::string(FormatName(item.param)); });
 
 TEST_F(CommitSwapTest, ErrorsNameThePathThatPeopleKnow) {
   auto store = Open();
