@@ -472,8 +472,6 @@ TEST_F(ProjectionRingTest, AFormerProducerDisturbsNobody) {
   Open(300);
   Attach();
   octavo_ring former{};
-  std::atomic<bool> over{false};
-  std::thread scribbles;
   {
     HeldUp held(port_.get());
     Send(0);
@@ -491,16 +489,12 @@ TEST_F(ProjectionRingTest, AFormerProducerDisturbsNobody) {
   }
   ASSERT_TRUE(Until([&] { return Counts().frames == 3; }));
   CheckPixels();
-  scribbles = std::thread([&] {
-    while (!over) {
-      Scribble(former);
-      octavo_ring_ring_bell(&former);
-    }
-  });
-  for (uint64_t sequence = 3; sequence < 300; ++sequence) Send(sequence);
+  for (uint64_t sequence = 3; sequence < 300; ++sequence) {
+    Scribble(former);
+    octavo_ring_ring_bell(&former);
+    Send(sequence);
+  }
   EXPECT_TRUE(Until([&] { return Counts().frames == 300; }));
-  over = true;
-  scribbles.join();
   EXPECT_EQ(cuts_, 0);
   EXPECT_EQ(Counts().duplicate_frames, 0);
   EXPECT_EQ(Counts().out_of_range_frames, 0);
