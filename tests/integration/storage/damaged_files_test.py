@@ -100,7 +100,7 @@ class WithoutTheProbe(DamagedFiles):
             self.assertIsNone(daemon.process.poll())
             # Other files are read all the same.
             np.save(os.path.join(daemon.root, "counts.npy"), np.full((8, ROWS, COLUMNS), 0.5, np.float32))
-            client.plan_job(octavo.tomography("counts.npy", angles_rad=np.linspace(0, np.pi, 8, endpoint=False).tolist(), ignore_fields=True))
+            client.plan_job(octavo.tomography("counts.npy", angles=np.linspace(0, np.pi, 8, endpoint=False), prepare=octavo.preparation(ignore_fields=True)))
             # Nor does it have to start anew once somebody installs the program.
             shutil.copy(os.path.join(BUILD, "bin", "octavo-probe"), where)
             client.plan_job(octavo.tomography("good.nxs"))
