@@ -27,8 +27,7 @@
 // - Admins have no share: they may cancel everybody's jobs anyway. The user who runs the server is
 //   one at its Unix socket.
 // - What the server takes by itself (chunks of files, imports while they read) is nobody's share.
-// It
-//   ends with the work that it is for, or is done without.
+//   It ends with the work that it is for, or is done without.
 //
 // Principals who act together are not told apart from people who work together.
 namespace octavo::source {
