@@ -46,6 +46,7 @@
 #include "server/storage/commit/find_published.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/own_file.h"
+#include "server/storage/projections/hdf5_probe.h"
 #include "server/systemd.h"
 #include "server/volume/spill_metadata.h"
 
@@ -65,6 +66,13 @@ void WarnOfShortPatience(const Config& config) {
       "5; with drain.spill_seconds = 0 as long as volumes are written), and without Type=notify it "
       "cannot be asked to wait longer: set TimeoutStopSec",
       {{"drain_seconds", config.drain_seconds}, {"spill_seconds", config.drain_spill_seconds}});
+}
+
+// All packages bring the program; it is missing where somebody copied octavod alone. Then other
+// work goes on, so this ends no start.
+void TellHdf5Probe() {
+  if (const absl::Status probe = storage::CheckHdf5Probe(); !probe.ok())
+    Log(LogLevel::kWarning, "HDF5 files are refused", {{"why", probe.message()}});
 }
 
 // A missing root is more often an unmounted disk or a misspelt name than a directory to create.
@@ -675,6 +683,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_RETURN_IF_ERROR(daemon->StartMetrics(ChosenOf(opened.reports)));
   daemon->ResumeScans();
   OCTAVO_RETURN_IF_ERROR(daemon->Serve(host, opened.reports));
+  TellHdf5Probe();
   NotifySystemd("READY=1");
   daemon->StartWatchdog();
   daemon->StartTrims();
@@ -931,6 +940,8 @@ void Daemon::TellLostWork(const std::vector<std::string>& lines) {
 
 std::vector<std::string> Daemon::Conditions(const security::Principal& caller) const {
   std::vector<std::string> lines = names_->Unknown();
+  if (const absl::Status probe = storage::CheckHdf5Probe(); !probe.ok())
+    lines.emplace_back(probe.message());
   // Where secrets lie is nothing for those who only look.
   const bool may_change = caller.role >= security::Role::kOperator;
   if (may_change) {

@@ -5,6 +5,7 @@
 #include <new>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,7 @@ struct Point {
   Mutex mutex;
   std::string name ABSL_GUARDED_BY(mutex), action ABSL_GUARDED_BY(mutex);
   int countdown ABSL_GUARDED_BY(mutex) = 1;
+  std::function<void()> call ABSL_GUARDED_BY(mutex);
   std::vector<std::string> passed ABSL_GUARDED_BY(mutex);
 };
 Point& ThePoint() {
@@ -41,12 +43,13 @@ const bool kFromEnvironment = [] {
 
 }  // namespace
 
-void ArmFailpoint(const std::string& spec) {
+void ArmFailpoint(const std::string& spec, std::function<void()> call) {
   Point& point = ThePoint();
   MutexLock lock(point.mutex);
   const std::vector<std::string> parts = absl::StrSplit(spec, ':');
   point.passed.clear();
   point.countdown = 1;
+  point.call = std::move(call);
   if (parts.size() >= 2) {
     point.name = parts[0];
     point.action = parts[1];
@@ -63,6 +66,7 @@ std::vector<std::string> PassedFailpoints() {
 
 int failpoint_internal::Passed(const char* name) {
   std::string action;
+  std::function<void()> call;
   {
     Point& point = ThePoint();
     MutexLock lock(point.mutex);
@@ -74,6 +78,11 @@ int failpoint_internal::Passed(const char* name) {
     if (--point.countdown > 0) return 0;
     armed = false;  // a failpoint fires once
     action = point.action;
+    call = std::move(point.call);
+  }
+  if (action == "call") {
+    if (call) call();
+    return 0;
   }
   absl::string_view what = action;
   if (absl::ConsumePrefix(&what, "throw=")) {

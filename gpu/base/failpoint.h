@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 //   errno=28           Failpoint returns 28; the caller fails as if the system had said so
 //   throw=bad_alloc    Failpoint throws std::bad_alloc; also system_error (EAGAIN, as std::thread
 //                      does when no thread can start), runtime_error
+//   call               the function that the test gave ArmFailpoint runs; nothing fails
 //   list               nothing fails: the names of points that are passed are collected
 //                      (PassedFailpoints)
 // The name "*" is any point that a thread passes while it is in a FailpointScope: those of the
@@ -31,8 +33,10 @@ inline int Failpoint(const char* name) {
     return 0;
   return failpoint_internal::Passed(name);
 }
-/// Arms a point of this process ("" = none), as the environment would.
-void ArmFailpoint(const std::string& spec);
+/// Arms a point of this process ("" = none), as the environment would. `call`: for the action
+/// "call"; runs once, on the thread that passes the point, which holds whatever locks it holds
+/// there.
+void ArmFailpoint(const std::string& spec, std::function<void()> call = {});
 /// Whether the armed point has not failed yet; lets a caller compose a name only while a failpoint
 /// is armed.
 inline bool FailpointArmed() { return failpoint_internal::armed.load(std::memory_order_relaxed); }

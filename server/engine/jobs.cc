@@ -19,6 +19,7 @@
 #include "server/engine/internal.h"
 #include "server/engine/job_kinds.h"
 #include "server/security/rights.h"
+#include "server/security/shares.h"
 #include "server/source/projection_ring.h"
 #include "server/storage/commit/whole_commit.h"
 #include "server/storage/formats/writer.h"
@@ -60,6 +61,7 @@ job::JobEnvironment Jobs::Environment(const security::Owner& who) {
           .buffers = &components_.buffers,
           .file_roots = components_.config.root_rights.Among(components_.config.replay_roots, who),
           .projection_memory = &components_.projection_memory,
+          .payer = security::ShareOf(who),
           .deposits = &components_.deposits,
           .clock = components_.clock,
           .reads = &components_.reads,

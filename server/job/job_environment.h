@@ -43,6 +43,7 @@ struct JobEnvironment {
   buffer::BufferStore* buffers = nullptr;    // arrays of clients
   std::vector<std::string> file_roots = {};  // files that may be read
   source::ProjectionMemory* projection_memory = nullptr;
+  std::string payer = {};  // whose share of it the pushes of the job take (security::ShareOf)
   volume_import::FileDeposits* deposits = nullptr;  // files that clients have handed over
   const Clock* clock = nullptr;
   // For imports that go straight to the device; without both, none does.

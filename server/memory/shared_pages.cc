@@ -59,6 +59,12 @@ absl::StatusOr<SharedPages> SharedPages::Allocate(const char* name, int64_t byte
   return memory;
 }
 
+void SharedPages::DropPages(int64_t from) const {
+  // If it fails, the pages go when the last process unmaps them.
+  if (from < bytes_)
+    (void)::fallocate(fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, bytes_ - from);
+}
+
 SharedPages& SharedPages::operator=(SharedPages&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);

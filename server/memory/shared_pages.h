@@ -28,6 +28,10 @@ class SharedPages {
   int fd() const { return fd_.get(); }
   /// The memory stays mapped here.
   void CloseDescriptor() { fd_ = UniqueFd(); }
+  /// Gives the pages from this offset on back to the system, although other processes may map them:
+  /// what those touch from then on are new pages of zeros. Nothing here may read them any more. Not
+  /// for memory of CreateReadOnly.
+  void DropPages(int64_t from) const;
 
  private:
   static absl::StatusOr<SharedPages> Allocate(const char* name, int64_t bytes, int seals);

@@ -22,8 +22,10 @@ namespace {
 using storage::FrameKind;
 
 constexpr int64_t kMostFrameBytes = std::numeric_limits<uint32_t>::max();
-// Without a producer nothing happens that does not wake the thread.
+// Without a producer nothing happens that does not wake the thread. But one that has gone may still
+// map the bell, and undo its ringing.
 constexpr std::chrono::hours kNobody(1);
+constexpr std::chrono::milliseconds kGone(250);
 
 std::optional<FrameKind> KindOf(uint64_t word) {
   switch (static_cast<RingFrameKind>(word)) {
@@ -39,7 +41,8 @@ std::optional<FrameKind> KindOf(uint64_t word) {
 
 absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionRing::Open(ProjectionPort* port,
                                                                      int64_t slots,
-                                                                     ProjectionMemory* budget) {
+                                                                     ProjectionMemory* budget,
+                                                                     const std::string& payer) {
   const model::PushedProjectionsSpec& spec = port->spec();
   if (slots != 0 && (slots < 2 || slots > kMostSlots))
     return FieldNotAllowed("slots", slots,
@@ -52,20 +55,12 @@ absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionRing::Open(ProjectionP
                                             "at most ",
                                             kMostFrameBytes));
   const int64_t bytes = RingMemory::TotalBytes(slots, frame);
-  std::shared_ptr<void> reserved = budget->Reserve(bytes);
-  if (reserved == nullptr) {
-    const int64_t limit = budget->limit_bytes(), free = limit - budget->used_bytes();
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("slots: a ring of ", slots, " frames needs ",
-                                                  bytes, " bytes of host memory; of ", limit,
-                                                  " for pushed projections ", free, " are free")),
-        {.reason = Reason::kHostMemory,
-         .field = "slots",
-         .numbers = {{"wanted", absl::StrCat(bytes)},
-                     {"free", absl::StrCat(free)},
-                     {"limit", absl::StrCat(limit)},
-                     {"retryable", bytes <= limit ? "true" : "false"}}});
-  }
+  OCTAVO_ASSIGN_OR_RETURN(
+      std::shared_ptr<void> reserved,
+      budget->Reserve({.bytes = bytes,
+                       .payer = payer,
+                       .field = "slots",
+                       .what = absl::StrCat("a ring of ", slots, " frames needs")}));
   auto memory =
       RingMemory::Create({.flags = kRingMayWait | kRingOfJob,
                           .slots = static_cast<uint32_t>(slots),
@@ -82,15 +77,15 @@ absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionRing::Open(ProjectionP
                                       .field = "slots",
                                       .numbers = {{"wanted", absl::StrCat(bytes)}}});
   }
-  return std::shared_ptr<ProjectionRing>(
-      new ProjectionRing(port, slots, *std::move(memory), std::move(reserved)));
+  return std::shared_ptr<ProjectionRing>(new ProjectionRing(
+      port, slots, std::make_shared<RingMemory>(*std::move(memory)), std::move(reserved)));
 }
 
-ProjectionRing::ProjectionRing(ProjectionPort* port, int64_t slots, RingMemory memory,
-                               std::shared_ptr<void> reserved)
+ProjectionRing::ProjectionRing(ProjectionPort* port, int64_t slots,
+                               std::shared_ptr<RingMemory> memory, std::shared_ptr<void> reserved)
     : port_(*port),
       slots_(slots),
-      total_bytes_(memory.bytes()),
+      total_bytes_(memory->bytes()),
       memory_(std::move(memory)),
       reserved_(std::move(reserved)),
       thread_([this] { Run(); }) {}
@@ -124,21 +119,43 @@ absl::StatusOr<AttachableRing::Attachment> ProjectionRing::Attach(Producer produ
   DetachGone();
   MutexLock lock(mutex_);
   OCTAVO_RETURN_IF_ERROR(CanAttachLocked());
+  if (attachment_ > 0) OCTAVO_RETURN_IF_ERROR(Renew());
   Attachment attached{.connection = attachment_ + 1, .fd = {}};
-  OCTAVO_ASSIGN_OR_RETURN(attached.fd, memory_.NewDescriptor());
+  OCTAVO_ASSIGN_OR_RETURN(attached.fd, memory_->NewDescriptor());
   ++attachment_;
   client_ = port_.Connect(/*by_ring=*/true);
   connected_ = feeding_ = true;
   producer_ = std::move(producer);
   const ProjectionPushProgress totals = port_.Totals();
-  StoreInt(memory_.server()->state, static_cast<int64_t>(RingState::kRunning));
-  StoreInt(memory_.server()->next_record, totals.next_sequence);
-  Store(memory_.server()->released, released_);
-  memory_.BeginProducer(attachment_, seen_, totals.next_sequence);
-  // Silent once the port's Disconnect has returned, for which End waits.
-  port_.OnProgress(client_, [this] { memory_.WakeServer(); });
-  memory_.WakeServer();
+  Tell(totals);
+  memory_->BeginProducer(attachment_, seen_, totals.next_sequence);
+  // Silent once the port's Disconnect has returned.
+  port_.OnProgress(client_, [memory = memory_] { memory->WakeServer(); });
+  memory_->WakeServer();
   return attached;
+}
+
+// The frame that the thread is taking just now is read where it lies; the thread keeps that memory.
+absl::Status ProjectionRing::Renew() {
+  // First, so that the host need not have room for two.
+  if (seen_ == released_) memory_->DropSlots();
+  auto made = RingMemory::Create(memory_->facts());
+  if (!made.ok()) {
+    return WithInfo(Annotate(made.status(), "memory for another producer of this ring"),
+                    {.reason = Reason::kHostMemory,
+                     .field = "job",
+                     .numbers = {{"wanted", absl::StrCat(total_bytes_)}}});
+  }
+  auto fresh = std::make_shared<RingMemory>(*std::move(made));
+  for (const Step& step : steps_) {
+    if (step.what == Step::What::kFrame)
+      fresh->CopySlot(*memory_, static_cast<int64_t>(step.block % static_cast<uint64_t>(slots_)));
+  }
+  memory_.swap(fresh);
+  fresh->Supersede(attachment_ + 1);
+  fresh->WakeServer();  // the thread may sleep by its bell
+  if (fresh != taking_) fresh->DropSlots();
+  return absl::OkStatus();
 }
 
 void ProjectionRing::DetachGone() {
@@ -160,13 +177,13 @@ void ProjectionRing::Detach(int64_t connection) {
   connected_ = feeding_ = false;
   producer_ = {};
   steps_.push_back({.what = Step::What::kGone, .client = client_, .why = ""});
-  memory_.WakeServer();
+  memory_->WakeServer();
 }
 
 // Accepts the slots published since the last call.
 void ProjectionRing::Look() {
   if (!feeding_) return;
-  const RingProducerPage& page = *memory_.producer();
+  const RingProducerPage& page = *memory_->producer();
   // read before the counter, so that everything published before the end is seen
   const auto state = static_cast<RingProducerState>(Load(page.state));
   const uint64_t published = Load(page.published), fresh = published - seen_;
@@ -183,7 +200,7 @@ void ProjectionRing::Look() {
   feeding_ = false;
   if (state == RingProducerState::kFailed) {
     steps_.push_back(
-        {.what = Step::What::kFail, .client = client_, .why = memory_.ProducersError()});
+        {.what = Step::What::kFail, .client = client_, .why = memory_->ProducersError()});
   } else {
     steps_.push_back({.what = Step::What::kEnd, .client = client_, .why = ""});
   }
@@ -192,7 +209,7 @@ void ProjectionRing::Look() {
 // Copies what the producer says of a slot, and checks the copy.
 std::string ProjectionRing::Accept(uint64_t block) {
   const RingDescriptor& given =
-      memory_.descriptor(static_cast<int64_t>(block % static_cast<uint64_t>(slots_)));
+      memory_->descriptor(static_cast<int64_t>(block % static_cast<uint64_t>(slots_)));
   const uint64_t number = Load(given.number), kind = Load(given.kind);
   const uint32_t records = Load(given.records), flags = Load(given.flags);
   Step step{.client = client_, .block = block, .sequence = Load(given.sequence), .why = ""};
@@ -224,8 +241,8 @@ std::string ProjectionRing::Accept(uint64_t block) {
 void ProjectionRing::Break(const std::string& why) {
   feeding_ = false;
   ++broken_;
-  memory_.Refuse(why);
-  memory_.WakeProducer();
+  memory_->Refuse(why);
+  memory_->WakeProducer();
   cut_now_ = std::exchange(producer_.cut, nullptr);
   news_ = why;
 }
@@ -246,41 +263,46 @@ void ProjectionRing::CutIfBroken() {
 void ProjectionRing::Run() {
   pthread_setname_np(pthread_self(), "oct-frame-ring");
   for (int alarms = 0;;) {
-    const uint32_t bell = Load(memory_.producer()->bell);
+    std::shared_ptr<RingMemory> memory;
+    {
+      MutexLock lock(mutex_);
+      memory = memory_;
+    }
+    if (memory == nullptr) return;  // End was faster
+    const uint32_t bell = Load(memory->producer()->bell);
     std::optional<Step> step;
     std::optional<uint64_t> seen;  // of a producer that is heard
-    bool connected = false;
+    std::chrono::nanoseconds longest(kNobody);
     {
       MutexLock lock(mutex_);
       if (!open_) return;
+      if (memory != memory_) continue;  // another producer has come
       Look();
       if (!steps_.empty()) {
         step = std::move(steps_.front());
         steps_.pop_front();
+        if (step->what == Step::What::kFrame) taking_ = memory;
       }
       if (feeding_) seen = seen_;
-      connected = connected_;
+      if (attachment_ > 0) longest = connected_ ? kLongestRingWait : kGone;
     }
     CutIfBroken();
     if (step.has_value()) {
-      Do(*step);
+      Do(*step, *memory);
       alarms = 0;
     }
     TellProducer();
     if (step.has_value()) continue;
-    memory_.Sleep(
-        bell, seen,
-        connected ? std::chrono::nanoseconds(kLongestRingWait) : std::chrono::nanoseconds(kNobody),
-        &alarms);
+    memory->Sleep(bell, seen, longest, &alarms);
   }
 }
 
-void ProjectionRing::Do(const Step& step) {
+void ProjectionRing::Do(const Step& step, const RingMemory& memory) {
   switch (step.what) {
     case Step::What::kFrame: {
       const int64_t slot = static_cast<int64_t>(step.block % static_cast<uint64_t>(slots_)),
                     bytes = port_.spec().frame_bytes();
-      const char* pixels = memory_.data() + RingMemory::DataOffset(slots_) + slot * bytes;
+      const char* pixels = memory.data() + RingMemory::DataOffset(slots_) + slot * bytes;
       const absl::Status taken =
           port_.Offer(step.client, {.sequence = step.sequence,
                                     .kind = step.kind,
@@ -289,6 +311,9 @@ void ProjectionRing::Do(const Step& step) {
                                     .rows = port_.spec().rows,
                                     .parts = {{pixels, static_cast<size_t>(bytes)}}});
       MutexLock lock(mutex_);
+      // Of a producer before: nobody reads it any more.
+      if (taking_ != memory_ && taking_ != nullptr) taking_->DropSlots();
+      taking_ = nullptr;
       released_ = step.block + 1;
       if (!taken.ok() && feeding_ && step.client == client_) Break(std::string(taken.message()));
       return;
@@ -307,7 +332,14 @@ void ProjectionRing::TellProducer() {
   const ProjectionPushProgress totals = port_.Totals();
   MutexLock lock(mutex_);
   if (!open_) return;  // End has said it
-  RingServerPage& page = *memory_.server();
+  Tell(totals);
+  const bool room = std::exchange(told_released_, released_) != released_;
+  const bool over = std::exchange(told_done_, totals.done) != totals.done;
+  if (room || over) memory_->WakeProducer();
+}
+
+void ProjectionRing::Tell(const ProjectionPushProgress& totals) {
+  RingServerPage& page = *memory_->server();
   StoreInt(page.next_record, totals.next_sequence);
   StoreInt(page.records, totals.counts.frames);
   StoreInt(page.lost_records, totals.counts.missing_frames);
@@ -317,9 +349,6 @@ void ProjectionRing::TellProducer() {
   StoreInt(page.state,
            static_cast<int64_t>(totals.done ? RingState::kClosed : RingState::kRunning));
   Store(page.released, released_);
-  const bool room = std::exchange(told_released_, released_) != released_;
-  const bool over = std::exchange(told_done_, totals.done) != totals.done;
-  if (room || over) memory_.WakeProducer();
 }
 
 void ProjectionRing::End() {
@@ -330,17 +359,17 @@ void ProjectionRing::End() {
     open_ = feeding_ = false;
     producer_ = {};
     left = std::move(steps_);
-    StoreInt(memory_.server()->state, static_cast<int64_t>(RingState::kClosed));
-    memory_.WakeProducer();
+    StoreInt(memory_->server()->state, static_cast<int64_t>(RingState::kClosed));
+    memory_->WakeProducer();
+    memory_->WakeServer();
   }
-  memory_.WakeServer();
   thread_.join();
   for (const Step& step : left) {
     if (step.what == Step::What::kGone) port_.Disconnect(step.client);
   }
   MutexLock lock(mutex_);
   if (std::exchange(connected_, false)) port_.Disconnect(client_);
-  memory_ = RingMemory();
+  memory_ = nullptr;
   reserved_ = nullptr;
 }
 

@@ -19,6 +19,7 @@ namespace octavo::source {
 
 class ProjectionMemory;
 class ProjectionPort;
+struct ProjectionPushProgress;
 
 /// A ring in memory that a program on this host and the server share, for the frames of a job whose
 /// input is pushed projections: the program writes a frame into a slot and publishes it with its
@@ -31,16 +32,17 @@ class ProjectionRing final : public AttachableRing {
  public:
   static constexpr int64_t kDefaultSlots = 8, kMostSlots = 1024;
 
-  /// `slots`: 0 = kDefaultSlots. `port` must outlive End. InvalidArgument (slots; job: a frame is
-  /// too large), ResourceExhausted (HOST_MEMORY).
+  /// `slots`: 0 = kDefaultSlots. `port` must outlive End. `payer`: as of the port.
+  /// InvalidArgument (slots; job: a frame is too large), ResourceExhausted (HOST_MEMORY).
   static absl::StatusOr<std::shared_ptr<ProjectionRing>> Open(ProjectionPort* port, int64_t slots,
-                                                              ProjectionMemory* budget);
+                                                              ProjectionMemory* budget,
+                                                              const std::string& payer);
   ~ProjectionRing() override;
   /// FailedPrecondition (JOB_STATE): what a producer is told that comes too late.
   static absl::Status WantsNoMore();
 
   // -- producers' side
-  /// FailedPrecondition (RING_TAKEN, JOB_STATE).
+  /// FailedPrecondition (RING_TAKEN, JOB_STATE), ResourceExhausted (HOST_MEMORY).
   absl::StatusOr<Attachment> Attach(Producer producer) override;
   /// The status that Attach would return now.
   absl::Status CanAttach();
@@ -67,8 +69,10 @@ class ProjectionRing final : public AttachableRing {
     std::string why;  // of kFail
   };
 
-  ProjectionRing(ProjectionPort* port, int64_t slots, RingMemory memory,
+  ProjectionRing(ProjectionPort* port, int64_t slots, std::shared_ptr<RingMemory> memory,
                  std::shared_ptr<void> reserved);
+  /// Makes the memory of the next producer. Frames that wait are copied into it.
+  absl::Status Renew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Detaches a producer that has gone.
   void DetachGone();
   absl::Status CanAttachLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -77,14 +81,19 @@ class ProjectionRing final : public AttachableRing {
   std::string Accept(uint64_t block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Break(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
-  void Do(const Step& step);
+  /// `memory`: in which the frame lies.
+  void Do(const Step& step, const RingMemory& memory);
   void TellProducer();
+  /// Writes the server's page.
+  void Tell(const ProjectionPushProgress& totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CutIfBroken();
 
   ProjectionPort& port_;  // until End
   const int64_t slots_, total_bytes_;
-  Mutex mutex_;        // taken before those of the port
-  RingMemory memory_;  // as long as the thread lives
+  Mutex mutex_;  // taken before those of the port
+  // Of the last producer, or of the next; as long as the thread lives.
+  std::shared_ptr<RingMemory> memory_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<RingMemory> taking_ ABSL_GUARDED_BY(mutex_);  // has the frame that is being taken
   std::shared_ptr<void> reserved_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true, connected_ ABSL_GUARDED_BY(mutex_) = false;
   bool feeding_ ABSL_GUARDED_BY(mutex_) = false;  // a producer is attached, trusted, and goes on

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <sys/mman.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -136,61 +135,6 @@ class FramesBySequence {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<char>> ProjectionMemory::Take(int64_t bytes) {
-  const auto refused = [&](int64_t free, const std::string& why) {
-    return WithInfo(absl::ResourceExhaustedError(why),
-                    {.reason = Reason::kHostMemory,
-                     .field = "push.frames",
-                     .numbers = {{"wanted", absl::StrCat(bytes)},
-                                 {"free", absl::StrCat(free)},
-                                 {"limit", absl::StrCat(limit_)},
-                                 {"retryable", bytes <= limit_ ? "true" : "false"}}});
-  };
-  {
-    MutexLock lock(mutex_);
-    if (bytes > limit_ - used_) {
-      return refused(
-          limit_ - used_,
-          absl::StrCat("push.frames: the frames need ", bytes, " bytes of host memory; of ", limit_,
-                       " for pushed projections ", limit_ - used_, " are free"));
-    }
-    used_ += bytes;
-  }
-  void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) {
-    MutexLock lock(mutex_);
-    used_ -= bytes;
-    return refused(limit_ - used_, absl::StrCat("push.frames: the system gives no ", bytes,
-                                                " bytes of host memory"));
-  }
-  // Only a hint. The thread that puts a frame in its place touches each page of it first: with
-  // small ones that takes as long as the copy.
-  (void)::madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  return std::shared_ptr<char>(static_cast<char*>(data), [this, bytes](char* memory) {
-    ::munmap(memory, static_cast<size_t>(bytes));
-    MutexLock lock(mutex_);
-    used_ -= bytes;
-  });
-}
-
-std::shared_ptr<void> ProjectionMemory::Reserve(int64_t bytes) {
-  {
-    MutexLock lock(mutex_);
-    if (bytes > limit_ - used_) return nullptr;
-    used_ += bytes;
-  }
-  return {this, [this, bytes](void*) {
-            MutexLock lock(mutex_);
-            used_ -= bytes;
-          }};
-}
-
-int64_t ProjectionMemory::used_bytes() {
-  MutexLock lock(mutex_);
-  return used_;
-}
-
 absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
   const auto range = [](const char* field, int64_t value, int64_t lo, int64_t hi) -> absl::Status {
     if (value >= lo && value <= hi) return absl::OkStatus();
@@ -214,20 +158,26 @@ absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
 }
 
 absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(
-    const model::PushedProjectionsSpec& given, ProjectionMemory* memory, const Clock* clock) {
+    const model::PushedProjectionsSpec& given, ProjectionMemory* memory, const Clock* clock,
+    std::string payer) {
   OCTAVO_RETURN_IF_ERROR(Check(given));
   const model::PushedProjectionsSpec spec = WithDefaults(given);
   OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<char> taken,
-                          memory->Take(spec.frames * spec.frame_bytes()));
-  return std::shared_ptr<ProjectionPort>(new ProjectionPort(spec, std::move(taken), memory, clock));
+                          memory->Take({.bytes = spec.frames * spec.frame_bytes(),
+                                        .payer = payer,
+                                        .field = "push.frames",
+                                        .what = "the frames need"}));
+  return std::shared_ptr<ProjectionPort>(
+      new ProjectionPort(spec, std::move(taken), memory, clock, std::move(payer)));
 }
 
 ProjectionPort::ProjectionPort(const model::PushedProjectionsSpec& spec,
                                std::shared_ptr<char> memory, ProjectionMemory* budget,
-                               const Clock* clock)
+                               const Clock* clock, std::string payer)
     : spec_(spec),
       memory_(std::move(memory)),
       budget_(budget),
+      payer_(std::move(payer)),
       clock_(clock),
       frames_(static_cast<size_t>(spec.frames)),
       missing_({{0, spec.frames}}) {}
@@ -428,7 +378,7 @@ absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionPort::OpenRing(int64_t
   MutexLock lock(ring_mutex_);
   if (Totals().done) return ProjectionRing::WantsNoMore();
   if (ring_ == nullptr) {
-    OCTAVO_ASSIGN_OR_RETURN(ring_, ProjectionRing::Open(this, slots, budget_));
+    OCTAVO_ASSIGN_OR_RETURN(ring_, ProjectionRing::Open(this, slots, budget_, payer_));
   } else if (slots != 0 && slots != ring_->slots()) {
     return FieldNotAllowed("slots", slots,
                            absl::StrCat("0 or ", ring_->slots(), ", which the job's ring has"));

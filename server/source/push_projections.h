@@ -17,6 +17,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device/dtype.h"
 #include "server/model/tomography_spec.h"
+#include "server/source/projection_memory.h"
 #include "server/storage/projections/projection_input.h"
 
 // Projections that clients push while a tomography scan is running, and the job that reconstructs
@@ -24,26 +25,6 @@
 namespace octavo::source {
 
 class ProjectionRing;  // projection_ring.h
-
-/// Host memory that the frames and rings of all ports, and the reading of imports, may take
-/// together. Thread-safe; must outlive the ports' memory and all reservations.
-class ProjectionMemory {
- public:
-  explicit ProjectionMemory(int64_t limit_bytes) : limit_(limit_bytes) {}
-  /// Zeroed memory, returned to the budget with the last reference. ResourceExhausted (HOST_MEMORY:
-  /// wanted, free, limit).
-  absl::StatusOr<std::shared_ptr<char>> Take(int64_t bytes);
-  /// Counts memory that the caller allocates itself, until the last reference is gone. Null if
-  /// there is not as much.
-  std::shared_ptr<void> Reserve(int64_t bytes);
-  int64_t limit_bytes() const { return limit_; }
-  int64_t used_bytes();
-
- private:
-  const int64_t limit_;
-  Mutex mutex_;
-  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
-};
 
 /// Rows of a frame from a client, in pieces of memory that must live only during the call.
 struct PushedFrame {
@@ -120,10 +101,11 @@ struct ArrivedFrame {
 ///   OCTAVO_ASSIGN_OR_RETURN(auto input, port->Snapshot());
 class ProjectionPort {
  public:
-  /// Takes the memory. InvalidArgument names the field ("push.rows"), ResourceExhausted
-  /// (HOST_MEMORY).
+  /// Takes the memory. `payer`: whose share it and the ring take (ProjectionMemory::Claim).
+  /// InvalidArgument names the field ("push.rows"), ResourceExhausted (HOST_MEMORY).
   static absl::StatusOr<std::shared_ptr<ProjectionPort>> Create(
-      const model::PushedProjectionsSpec& spec, ProjectionMemory* memory, const Clock* clock);
+      const model::PushedProjectionsSpec& spec, ProjectionMemory* memory, const Clock* clock,
+      std::string payer = {});
   /// Only the checks of Create.
   static absl::Status Check(const model::PushedProjectionsSpec& spec);
   ~ProjectionPort();
@@ -193,7 +175,7 @@ class ProjectionPort {
     TimePoint arrived;
   };
   ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory,
-                 ProjectionMemory* budget, const Clock* clock);
+                 ProjectionMemory* budget, const Clock* clock, std::string payer);
   struct Connection {
     int64_t received = 0, told_credit = 0;
     bool by_ring = false;
@@ -216,6 +198,7 @@ class ProjectionPort {
   const model::PushedProjectionsSpec spec_;
   const std::shared_ptr<char> memory_;  // frames of spec_.frame_bytes(), one after the other
   ProjectionMemory* const budget_;
+  const std::string payer_;
   const Clock* const clock_;
   Mutex mutex_;
   CondVar cv_;

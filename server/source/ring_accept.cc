@@ -38,23 +38,23 @@ void RingPort::Look() {
   if (feeding_ && state == RingProducerState::kEnded) Ended();
   if (feeding_ && state == RingProducerState::kFailed) {
     Ended();
-    failed_ = WithInfo(
-        absl::UnavailableError(absl::StrCat("the producer failed: ", memory_.ProducersError())),
-        {.reason = Reason::kSourceLost,
-         .field = "",
-         .numbers = {{"next_record", absl::StrCat(next_record_)}}});
+    failed_ = WithInfo(absl::UnavailableError(
+                           absl::StrCat("the producer failed: ", memory_->ring.ProducersError())),
+                       {.reason = Reason::kSourceLost,
+                        .field = "",
+                        .numbers = {{"next_record", absl::StrCat(next_record_)}}});
   }
   if (seen_ == before) return;
   const bool useless = count_ == 0 && returned_ == lent_;  // the scan can use none of its records
   if (useless) GiveBack(seen_);
   TellProducer();
-  if (useless) memory_.WakeProducer();
+  if (useless) memory_->ring.WakeProducer();
 }
 
 // The part of the block that continues the accepted records.
 void RingPort::Accept(uint64_t number) {
   const auto slot = static_cast<int64_t>(number % static_cast<uint64_t>(limits_.slots));
-  const RingDescriptor& given = memory_.descriptor(slot);
+  const RingDescriptor& given = memory_->ring.descriptor(slot);
   const uint64_t given_number = Load(given.number), given_first = Load(given.first_record);
   const int64_t given_records = Load(given.records), time_ns = Load(given.time_ns);
   const bool overrun = (Load(given.flags) & kRingOverrun) != 0;
@@ -113,9 +113,9 @@ void RingPort::Break(const std::string& what) {
   feeding_ = false;
   ++counts_.broken_blocks;
   const std::string text = absl::StrCat("the ring is broken: the producer ", what);
-  memory_.Refuse(text);
+  memory_->ring.Refuse(text);
   TellProducer();
-  memory_.WakeProducer();
+  memory_->ring.WakeProducer();
   gone_ = std::chrono::steady_clock::now();
   cut_now_ = std::exchange(producer_.cut, nullptr);
   broken_ = text;

@@ -68,6 +68,17 @@ void RingMemory::BeginProducer(int64_t attachment, uint64_t published, int64_t n
   StoreInt(server()->attachment, attachment);
 }
 
+void RingMemory::Supersede(int64_t attachment) const {
+  StoreInt(server()->attachment, attachment);
+  WakeProducer();
+}
+
+void RingMemory::CopySlot(const RingMemory& from, int64_t slot) const {
+  const auto bytes = static_cast<int64_t>(facts_.slot_bytes),
+             at = DataOffset(facts_.slots) + slot * bytes;
+  std::memcpy(data() + at, from.data() + at, static_cast<size_t>(bytes));
+}
+
 void RingMemory::Refuse(const std::string& why) const {
   for (size_t i = 0; i < kRingText; ++i)
     Store(server()->error[i], i < why.size() && i + 1 < kRingText ? why[i] : '\0');

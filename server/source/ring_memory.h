@@ -24,6 +24,8 @@ class RingMemory {
   /// `facts` without magic, version and what the layout says: total_bytes, both offsets,
   /// slot_bytes. ResourceExhausted.
   static absl::StatusOr<RingMemory> Create(RingFacts facts);
+  /// For Create: memory like this one.
+  const RingFacts& facts() const { return facts_; }
   static int64_t DataOffset(int64_t slots);
   static int64_t TotalBytes(int64_t slots, int64_t slot_bytes) {
     return DataOffset(slots) + slots * slot_bytes;
@@ -48,6 +50,13 @@ class RingMemory {
   /// A producer begins where the one before stopped, and finds the facts as they are, whatever that
   /// one has written.
   void BeginProducer(int64_t attachment, uint64_t published, int64_t next_record) const;
+  /// A producer that still maps this memory learns that it has been replaced.
+  void Supersede(int64_t attachment) const;
+  /// Gives the slots back to the system, although a producer may still map them. Nobody here may
+  /// read them any more.
+  void DropSlots() const { pages_.DropPages(DataOffset(facts_.slots)); }
+  /// Copies slot `slot` of another memory of these facts.
+  void CopySlot(const RingMemory& from, int64_t slot) const;
   /// Tells the producer why it is cut off.
   void Refuse(const std::string& why) const;
   /// The producer's own error, as far as it can be printed.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -17,6 +18,8 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
+// Memory of former producers is kept only while a device reads blocks of it.
+constexpr size_t kMostFormer = 4;
 
 }  // namespace
 
@@ -30,26 +33,76 @@ RingPort::RingPort(const RingLimits& limits, const Clock* clock)
 
 absl::Status RingPort::OpenMemory(Device& device) {
   OCTAVO_ASSIGN_OR_RETURN(
-      memory_,
-      RingMemory::Create({.flags = limits_.producer_waits ? kRingMayWait : 0,
-                          .slots = static_cast<uint32_t>(limits_.slots),
-                          .block_records = static_cast<uint32_t>(limits_.block_records),
-                          .record_bytes = static_cast<uint32_t>(limits_.record_bytes),
-                          .samples_per_record = static_cast<uint32_t>(limits_.samples_per_record),
-                          .raw_type = limits_.raw_type,
-                          .channels = static_cast<uint32_t>(limits_.channels),
-                          .total_records = 0}));
-  OCTAVO_ASSIGN_OR_RETURN(locked_, RegisterPinned(device, memory_.data(), memory_.bytes()));
+      std::shared_ptr<Memory> memory,
+      NewMemory({.flags = limits_.producer_waits ? kRingMayWait : 0,
+                 .slots = static_cast<uint32_t>(limits_.slots),
+                 .block_records = static_cast<uint32_t>(limits_.block_records),
+                 .record_bytes = static_cast<uint32_t>(limits_.record_bytes),
+                 .samples_per_record = static_cast<uint32_t>(limits_.samples_per_record),
+                 .raw_type = limits_.raw_type,
+                 .channels = static_cast<uint32_t>(limits_.channels),
+                 .total_records = 0},
+                device));
   MutexLock lock(mutex_);
-  memory_.SetTotalRecords(total_records_);
+  memory_ = std::move(memory);
+  memory_->ring.SetTotalRecords(total_records_);
+  device_ = &device;
   open_ = true;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<RingPort::Memory>> RingPort::NewMemory(const RingFacts& facts,
+                                                                      Device& device) {
+  auto memory = std::make_shared<Memory>();
+  OCTAVO_ASSIGN_OR_RETURN(memory->ring, RingMemory::Create(facts));
+  OCTAVO_ASSIGN_OR_RETURN(memory->locked,
+                          RegisterPinned(device, memory->ring.data(), memory->ring.bytes()));
+  return memory;
+}
+
+void RingPort::FreeSlots(const std::shared_ptr<Memory>& former) {
+  former->locked = PinnedBuffer();
+  former->ring.DropSlots();
+}
+
+absl::StatusOr<std::shared_ptr<RingPort::Memory>> RingPort::Renew(
+    const std::shared_ptr<Memory>& former, bool idle, const RingFacts& facts, Device& device) {
+  // First, so that the host need not have room for two.
+  if (idle) FreeSlots(former);
+  auto fresh = NewMemory(facts, device);
+  if (fresh.ok()) return fresh;
+  return WithInfo(Annotate(fresh.status(), "memory for another producer of this ring"),
+                  {.reason = Reason::kHostMemory,
+                   .field = "scan",
+                   .numbers = {{"wanted", absl::StrCat(limits_.total_bytes())}}});
+}
+
+void RingPort::Swap(std::shared_ptr<Memory> fresh) {
+  for (size_t i = 0; i < count_; ++i) {
+    const Waiting& waiting = queue_[(first_ + i) % queue_.size()];
+    fresh->ring.CopySlot(memory_->ring, waiting.slot);
+  }
+  fresh->ring.SetTotalRecords(total_records_);
+  memory_.swap(fresh);
+  fresh->ring.Supersede(connection_ + 1);
+  fresh->ring.WakeServer();  // Lend may sleep by its bell
+  former_.emplace_back(lent_, std::move(fresh));
+}
+
+std::vector<std::shared_ptr<RingPort::Memory>> RingPort::Unread() {
+  std::vector<std::shared_ptr<Memory>> unread;
+  std::erase_if(former_, [&](auto& former) {
+    if (former.first > returned_) return false;
+    unread.push_back(std::move(former.second));
+    return true;
+  });
+  return unread;
 }
 
 void RingPort::Want(int64_t total_records) {
   MutexLock lock(mutex_);
   total_records_ = total_records;
-  if (open_) memory_.SetTotalRecords(total_records);
+  if (open_) memory_->ring.SetTotalRecords(total_records);
 }
 
 int64_t RingPort::total_records() {
@@ -57,12 +110,15 @@ int64_t RingPort::total_records() {
   return total_records_;
 }
 
+absl::Status RingPort::TakesMore() const {
+  if (open_ && !closed_ && !ended_ && failed_.ok()) return absl::OkStatus();
+  return WithInfo(absl::FailedPreconditionError("the scan takes no more records"),
+                  {.reason = Reason::kScanState, .field = "scan", .numbers = {}});
+}
+
 absl::Status RingPort::CanAttachLocked() const {
-  if (!open_ || closed_ || ended_ || !failed_.ok()) {
-    return WithInfo(absl::FailedPreconditionError("the scan takes no more records"),
-                    {.reason = Reason::kScanState, .field = "scan", .numbers = {}});
-  }
-  if (counts_.connected) {
+  OCTAVO_RETURN_IF_ERROR(TakesMore());
+  if (counts_.connected || renewing_) {
     return WithInfo(absl::FailedPreconditionError(
                         "a producer is attached to this ring; another one may be when it has gone"),
                     {.reason = Reason::kRingTaken,
@@ -80,23 +136,64 @@ absl::Status RingPort::CanAttach() {
 
 absl::StatusOr<RingPort::Attachment> RingPort::Attach(Producer producer) {
   DetachGone();
+  OCTAVO_ASSIGN_OR_RETURN(Attachment attached, AttachInside(std::move(producer)));
+  RingServer();
+  Tell(absl::StrCat("producer ", attached.connection, " attached"));
+  return attached;
+}
+
+absl::StatusOr<RingPort::Attachment> RingPort::AttachInside(Producer producer) {
   Attachment attached;
+  std::shared_ptr<Memory> former;
+  std::vector<std::shared_ptr<Memory>> unread;
+  bool idle = false;
+  RingFacts facts{};
+  Device* device = nullptr;
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CanAttachLocked());
-    OCTAVO_ASSIGN_OR_RETURN(attached.fd, memory_.NewDescriptor());
+    unread = Unread();
+    if (connection_ > 0 && former_.size() < kMostFormer) former = memory_;
+    idle = count_ == 0 && returned_ == lent_;
+    facts = memory_->ring.facts();
+    device = device_;
+    renewing_ = true;
+  }
+  const absl::Cleanup over = [&] {
+    former = nullptr;
+    unread.clear();
+    MutexLock lock(mutex_);
+    renewing_ = false;
+    renewed_.NotifyAll();
+  };
+  for (const auto& one : unread) FreeSlots(one);
+  absl::StatusOr<std::shared_ptr<Memory>> fresh = nullptr;
+  if (former != nullptr) fresh = Renew(former, idle, facts, *device);
+  OCTAVO_RETURN_IF_ERROR(fresh.status());
+  {
+    MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(TakesMore());
+    if (*fresh != nullptr) {
+      Swap(*std::move(fresh));
+    } else if (connection_ > 0) {
+      return WithInfo(absl::FailedPreconditionError(
+                          "the device still reads what producers before have published; another "
+                          "one may be attached when it has"),
+                      {.reason = Reason::kRingTaken, .field = "scan", .numbers = {}});
+    }
+    OCTAVO_ASSIGN_OR_RETURN(attached.fd, memory_->ring.NewDescriptor());
     ++connection_;
     ++counts_.connections;
     counts_.connected = feeding_ = true;
     producer_ = std::move(producer);
     overruns_before_ = counts_.overrun_records;
-    memory_.BeginProducer(connection_, seen_, next_record_);
+    memory_->ring.BeginProducer(connection_, seen_, next_record_);
     TellProducer();
-    memory_.WakeProducer();
+    memory_->ring.WakeProducer();
     attached.connection = connection_;
+    unread = Unread();
   }
-  RingServer();
-  Tell(absl::StrCat("producer ", attached.connection, " attached"));
+  for (const auto& one : unread) FreeSlots(one);
   return attached;
 }
 
@@ -129,7 +226,7 @@ void RingPort::Detach(int64_t connection) {
 // Wakes the server's own wait for the ring's bell, because other threads cause events, too.
 void RingPort::RingServer() {
   MutexLock lock(mutex_);
-  if (open_) memory_.WakeServer();
+  if (open_) memory_->ring.WakeServer();
 }
 
 void RingPort::TellProducer() {
@@ -202,18 +299,24 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
 absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
   std::stop_callback wake(stop, [this] { RingServer(); });
   const auto began = Steady::now();
-  RingProducerPage& page = *producer();
   for (int alarms = 0; !stop.stop_requested();) {
-    const uint32_t bell = Load(page.bell);
+    std::shared_ptr<Memory> memory;
+    {
+      MutexLock lock(mutex_);
+      memory = memory_;
+    }
+    const uint32_t bell = Load(memory->ring.producer()->bell);
     std::chrono::nanoseconds longest(0);
     uint64_t seen = 0;
     bool feeding = false;
+    std::vector<std::shared_ptr<Memory>> unread;
     {
       MutexLock lock(mutex_);
+      if (memory != memory_) continue;  // another producer has come
       if (!running_) {
         running_ = true;
         TellProducer();
-        memory_.WakeProducer();
+        memory_->ring.WakeProducer();
       }
       if (count_ == 0) Look();
       if (count_ > 0) {
@@ -229,7 +332,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
                .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
         }
         BorrowedBlock loan{.block = next.block,
-                           .data = reinterpret_cast<const uint8_t*>(memory_.data()) +
+                           .data = reinterpret_cast<const uint8_t*>(memory_->ring.data()) +
                                    limits_.data_offset() + next.slot * limits_.slot_bytes() +
                                    next.offset * limits_.record_bytes,
                            .loan = static_cast<int64_t>(next.end)};
@@ -254,14 +357,17 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
       seen = seen_;
       feeding = feeding_;
       OCTAVO_ASSIGN_OR_RETURN(longest, MayWait(began));
+      unread = Unread();
     }
     CutIfBroken();
-    memory_.Sleep(bell, feeding ? std::optional(seen) : std::nullopt, longest, &alarms);
+    for (const auto& former : unread) FreeSlots(former);  // takes long, but nothing waits here
+    memory->ring.Sleep(bell, feeding ? std::optional(seen) : std::nullopt, longest, &alarms);
   }
   return BorrowedBlock{};
 }
 
 void RingPort::Return(int64_t loan) {
+  std::shared_ptr<Memory> memory;
   {
     MutexLock lock(mutex_);
     returned_ = std::max(returned_, static_cast<uint64_t>(loan));
@@ -269,8 +375,9 @@ void RingPort::Return(int64_t loan) {
     // Unusable slots after the last loan are released with it.
     GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
     TellProducer();
+    memory = memory_;
   }
-  memory_.WakeProducer();  // makes a system call, so Lend does not wait for it
+  memory->ring.WakeProducer();  // makes a system call, so Lend does not wait for it
 }
 
 double RingPort::Occupancy() {
@@ -302,23 +409,26 @@ void RingPort::Close() {
     closed_ = true;
     count_ = 0;
     if (open_) TellProducer();
-    if (open_) memory_.WakeProducer();
+    if (open_) memory_->ring.WakeProducer();
   }
   OnNews(nullptr);
   CutIfBroken();
 }
 
 void RingPort::CloseMemory() {
-  RingMemory memory;
-  PinnedBuffer locked;
+  std::shared_ptr<Memory> memory;
+  std::vector<std::pair<uint64_t, std::shared_ptr<Memory>>> former;
   {
     MutexLock lock(mutex_);
     open_ = feeding_ = false;
     closed_ = true;
+    while (renewing_) renewed_.Wait(lock);
     memory = std::move(memory_);
-    locked = std::move(locked_);
+    former = std::move(former_);
+    former_.clear();
+    device_ = nullptr;
   }
-  locked = PinnedBuffer();  // freed before the mapping
+  for (const auto& [until, one] : former) FreeSlots(one);
 }
 
 }  // namespace octavo::source

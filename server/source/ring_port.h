@@ -5,6 +5,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,7 +56,8 @@ class RingPort final : public AttachableRing {
   const RingLimits& limits() const { return limits_; }
 
   // -- producers' side
-  /// FailedPrecondition (RING_TAKEN; SCAN_STATE: the scan takes no more records).
+  /// FailedPrecondition (RING_TAKEN; SCAN_STATE: the scan takes no more records), ResourceExhausted
+  /// (HOST_MEMORY).
   absl::StatusOr<Attachment> Attach(Producer producer) override;
   /// The status that Attach would return now.
   absl::Status CanAttach();
@@ -95,18 +97,44 @@ class RingPort final : public AttachableRing {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Detaches a producer that has gone.
   void DetachGone();
+  absl::Status TakesMore() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CanAttachLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Attachment> AttachInside(Producer producer);
   void CutIfBroken();
   void Tell(const std::string& news);
 
-  RingServerPage* server() const { return memory_.server(); }
-  RingProducerPage* producer() const { return memory_.producer(); }
+  /// The memory of one producer.
+  struct Memory {
+    RingMemory ring;
+    PinnedBuffer locked;  // freed before the mapping
+  };
+  absl::StatusOr<std::shared_ptr<Memory>> NewMemory(const RingFacts& facts, Device& device);
+  /// What the next producer gets instead of `former`, whose slots are read no more if it is `idle`.
+  absl::StatusOr<std::shared_ptr<Memory>> Renew(const std::shared_ptr<Memory>& former, bool idle,
+                                                const RingFacts& facts, Device& device);
+  /// Takes the place of memory_ for the next producer.
+  void Swap(std::shared_ptr<Memory> fresh) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Former memory that nobody reads any more, for FreeSlots without the lock.
+  std::vector<std::shared_ptr<Memory>> Unread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void FreeSlots(const std::shared_ptr<Memory>& former);
+
+  RingServerPage* server() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return memory_->ring.server();
+  }
+  RingProducerPage* producer() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return memory_->ring.producer();
+  }
 
   const RingLimits limits_;
   const Clock* const clock_;
   Mutex mutex_;
-  RingMemory memory_;  // from the first thread to the last
-  PinnedBuffer locked_;
+  CondVar renewed_;
+  Device* device_ ABSL_GUARDED_BY(mutex_) = nullptr;        // while the memory is there
+  std::shared_ptr<Memory> memory_ ABSL_GUARDED_BY(mutex_);  // of the last producer, or of the next
+  // Attach is at work on the memory, without the lock: another one is refused, CloseMemory waits.
+  bool renewing_ ABSL_GUARDED_BY(mutex_) = false;
+  /// Of former producers, with blocks that are lent: read until this many slots are returned.
+  std::vector<std::pair<uint64_t, std::shared_ptr<Memory>>> former_ ABSL_GUARDED_BY(mutex_);
   bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
              running_ ABSL_GUARDED_BY(mutex_) = false;
   // Slots, counted from the beginning: examined; lent; returned; released to the producer.

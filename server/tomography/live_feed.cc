@@ -34,39 +34,50 @@ struct PackedReader {
   }
 };
 
+/// Pixels [first, end) of the average of `frames`, to `out`.
+template <class Reader>
+void MeanOf(std::span<const source::ArrivedFrame> frames, int64_t first, int64_t end,
+            const Reader& read, float* out) {
+  std::vector<double> sums(static_cast<size_t>(end - first));
+  for (const source::ArrivedFrame& frame : frames) {
+    for (int64_t i = first; i < end; ++i)
+      sums[static_cast<size_t>(i - first)] += static_cast<double>(read(frame, i));
+  }
+  std::transform(sums.begin(), sums.end(), out + first, [&](double sum) {
+    return static_cast<float>(sum / static_cast<double>(frames.size()));
+  });
+}
+template <class Reader>
+void MedianOf(std::span<const source::ArrivedFrame> frames, int64_t first, int64_t end,
+              const Reader& read, float* out) {
+  std::vector<float> values(frames.size());
+  for (int64_t i = first; i < end; ++i) {
+    std::transform(frames.begin(), frames.end(), values.begin(),
+                   [&](const source::ArrivedFrame& frame) { return read(frame, i); });
+    const auto middle = values.begin() + std::ssize(values) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    const float above = *middle;
+    const float below = values.size() % 2 == 1 ? above : *std::max_element(values.begin(), middle);
+    out[i] = 0.5f * (below + above);
+  }
+}
+
+// Fields that come after the projections are averaged while a subscriber waits for its planes.
 template <class Reader>
 absl::StatusOr<std::vector<float>> Average(std::span<const source::ArrivedFrame> frames,
                                            int64_t pixels, const Reader& read, FieldAverage average,
                                            const std::stop_token& stop) {
   std::vector<float> out(frames.empty() ? 0 : static_cast<size_t>(pixels));
-  const auto count = std::ssize(frames);
-  std::vector<double> sums(static_cast<size_t>(kPart));
-  std::vector<float> values(static_cast<size_t>(count));
-  for (int64_t first = 0; first < std::ssize(out); first += kPart) {
-    if (stop.stop_requested()) return absl::CancelledError("cancelled");
-    const int64_t end = std::min(first + kPart, pixels);
+  tbb::parallel_for(int64_t{0}, (std::ssize(out) + kPart - 1) / kPart, [&](int64_t part) {
+    if (stop.stop_requested()) return;
+    const int64_t first = part * kPart, end = std::min(first + kPart, pixels);
     if (average == FieldAverage::kMean) {
-      std::fill(sums.begin(), sums.end(), 0.0);
-      for (const source::ArrivedFrame& frame : frames) {
-        for (int64_t i = first; i < end; ++i)
-          sums[static_cast<size_t>(i - first)] += static_cast<double>(read(frame, i));
-      }
-      for (int64_t i = first; i < end; ++i) {
-        out[static_cast<size_t>(i)] =
-            static_cast<float>(sums[static_cast<size_t>(i - first)] / static_cast<double>(count));
-      }
-      continue;
+      MeanOf(frames, first, end, read, out.data());
+    } else {
+      MedianOf(frames, first, end, read, out.data());
     }
-    for (int64_t i = first; i < end; ++i) {
-      for (int64_t f = 0; f < count; ++f)
-        values[static_cast<size_t>(f)] = read(frames[static_cast<size_t>(f)], i);
-      const auto middle = values.begin() + count / 2;
-      std::nth_element(values.begin(), middle, values.end());
-      const float above = *middle;
-      const float below = count % 2 == 1 ? above : *std::max_element(values.begin(), middle);
-      out[static_cast<size_t>(i)] = 0.5f * (below + above);
-    }
-  }
+  });
+  if (stop.stop_requested()) return absl::CancelledError("cancelled");
   return out;
 }
 
@@ -88,7 +99,9 @@ absl::StatusOr<LiveFields> AverageFields(std::span<const source::ArrivedFrame> f
                                          const model::PushedProjectionsSpec& push,
                                          const PrepareConfig& config, const std::stop_token& stop) {
   const auto average = [&](const auto& read) {
-    return AverageOf(flats, darks, push.rows * push.columns, read, config, stop);
+    tbb::task_arena few(kLiveThreads);
+    return few.execute(
+        [&] { return AverageOf(flats, darks, push.rows * push.columns, read, config, stop); });
   };
   if (push.packing != math::Packing::kNone) {
     return average(PackedReader{

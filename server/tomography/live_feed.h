@@ -22,6 +22,9 @@
 
 namespace octavo::tomography {
 
+/// Threads that work on pushed frames in host memory: few, as those of scans have the other cores.
+inline constexpr int kLiveThreads = 4;
+
 /// One flat and one dark field of the whole detector, f32 [rows, columns]; empty: none.
 struct LiveFields {
   std::vector<float> flat, dark;
@@ -74,9 +77,9 @@ class LiveFeed {
   const BatchRows rows_;
   std::vector<void*> taken_;
   int64_t charged_ = 0;
-  tbb::task_arena copiers_{4};  // into staging_; few, as the threads of scans have the other cores
-  PinnedBuffer staging_;        // [batch, rows] of frames as they were pushed
-  void* raw_ = nullptr;         // the same on the device
+  tbb::task_arena copiers_{kLiveThreads};  // into staging_
+  PinnedBuffer staging_;                   // [batch, rows] of frames as they were pushed
+  void* raw_ = nullptr;                    // the same on the device
   void* flat_ = nullptr;
   void* dark_ = nullptr;
   DeviceSpan<float> prepared_;

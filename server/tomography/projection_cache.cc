@@ -136,7 +136,7 @@ std::shared_ptr<storage::ProjectionInput> CacheChunks(
     std::string* note) {
   if (input == nullptr || memory == nullptr || input->row_granularity() <= 1) return input;
   const int64_t bytes = ChunkCache::Bytes(input->info());
-  auto taken = memory->Take(bytes);
+  auto taken = memory->Take({.bytes = bytes, .payer = "", .field = "", .what = "chunks need"});
   if (!taken.ok()) {
     *note = absl::StrCat(
         "the file's chunks span ", input->row_granularity(), " rows and its ", bytes >> 20,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
 #include "gpu/tomography/truncation.h"
@@ -338,23 +339,30 @@ class TomographyWork final : public job::JobWork {
 /// with that of its frames; null otherwise.
 absl::StatusOr<std::shared_ptr<void>> TakeSearchMemory(const TomographyLayout& layout,
                                                        int64_t of_tiles, bool pushed,
-                                                       source::ProjectionMemory* memory) {
+                                                       const job::JobEnvironment& environment) {
+  source::ProjectionMemory* const memory = environment.projection_memory;
   OCTAVO_ASSIGN_OR_RETURN(const HostMemory wanted, SearchHostMemory(layout, of_tiles));
   const int64_t bytes = wanted.bytes;
   std::shared_ptr<void> taken;
   if (bytes == 0 || memory == nullptr) return taken;
   const bool possible = bytes <= memory->limit_bytes();
-  if (possible && pushed) taken = memory->Reserve(bytes);
-  if (possible && (taken != nullptr || !pushed)) return taken;
-  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                      wanted.field, ": ", wanted.what, bytes,
-                      " bytes of host memory; the server has ", memory->limit_bytes(), " for such",
-                      possible ? ", and others use it now" : wanted.allowed)),
-                  {.reason = Reason::kHostMemory,
-                   .field = wanted.field,
-                   .numbers = {{"wanted", absl::StrCat(bytes)},
-                               {"limit", absl::StrCat(memory->limit_bytes())},
-                               {"retryable", possible ? "true" : "false"}}});
+  if (possible && pushed) {
+    const absl::string_view what = absl::StripSuffix(wanted.what, " ");
+    return memory->Reserve({.bytes = bytes,
+                            .payer = environment.payer,
+                            .field = wanted.field,
+                            .what = std::string(what)});
+  }
+  if (possible) return taken;
+  return WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(
+          wanted.field, ": ", wanted.what, bytes, " bytes of host memory; the server has ",
+          memory->limit_bytes(), " for such", wanted.allowed)),
+      {.reason = Reason::kHostMemory,
+       .field = wanted.field,
+       .numbers = {{"wanted", absl::StrCat(bytes)},
+                   {"limit", absl::StrCat(memory->limit_bytes())},
+                   {"retryable", "false"}}});
 }
 
 /// The slices to begin with, which have the result's shape; null = the job asks for none.
@@ -565,12 +573,13 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
   }
   // Do this last, when nothing else can fail, because it takes host memory.
   if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
-    OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(
-                                      *push, environment.projection_memory, environment.clock));
+    OCTAVO_ASSIGN_OR_RETURN(port,
+                            source::ProjectionPort::Create(*push, environment.projection_memory,
+                                                           environment.clock, environment.payer));
   }
   OCTAVO_ASSIGN_OR_RETURN(auto search_memory,
                           TakeSearchMemory(layout, mosaic != nullptr ? mosaic->field_bytes() : 0,
-                                           port != nullptr, environment.projection_memory));
+                                           port != nullptr, environment));
   return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(mosaic),
                                           std::move(port), std::move(initial), std::move(layout),
                                           std::move(half_turns), info.projections,

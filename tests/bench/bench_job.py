@@ -6,7 +6,8 @@ With --push the projections are pushed by a client instead, and seconds_after_la
 last projection to gRPC until the job is done, with all slices held. With --raw-type the counts have 12 bits: u16 pushes them as numbers, u12p
 and u12_packed as a camera packs them, before the clock starts. Several raw types, with commas, are runs of the same counts.
 With --planes subscribers look at the middle planes along z, y and x meanwhile; planes_after_last is the time from that moment until the last
-preview of all three is an array of its subscriber: it shows all projections (as far as the 2 s of PushedProjections reach).
+preview of all three is an array of its subscriber: it shows all projections (as far as the 2 s of PushedProjections reach). all_in_after_last is
+the time until the client heard that the server has all frames, published_after_last that until the server published the last preview.
 With --commit the same bytes are then written by fio, if it is there: direct I/O, four files in flight. share_of_disk is what the whole job,
 from the file of counts to the committed files, reaches of that. The server writes while it computes; with --afterwards the client commits the
 volume when it is held. With --file hdf5 or hdf5-gzip the counts are in an HDF5 file (h5py).
@@ -111,13 +112,14 @@ class Planes:
             for frame in frames:
                 if frame.complete:  # of the volume
                     return
-                self.shown[axis] = (time.perf_counter(), self.shown.get(axis, (0, 0))[1] + 1)
+                self.shown[axis] = (time.perf_counter(), frame.published_ns * 1e-9, self.shown.get(axis, (0, 0, 0))[2] + 1)
 
     def last(self):
-        """When the last of the three came, and how many came of each."""
+        """When the last of the three came, when the server published it, and how many came of each. All by this host's monotonic clock."""
         for thread in self.threads:
             thread.join(600)
-        return max(at for at, _ in self.shown.values()), {axis: count for axis, (_, count) in sorted(self.shown.items())}
+        came, published, _ = (max(values) for values in zip(*self.shown.values()))
+        return came, published, {axis: count for axis, (_, _, count) in sorted(self.shown.items())}
 
 
 def pack_counts(root, raw_type):
@@ -156,8 +158,9 @@ def pushed_job(client, root, angles, options, raw_type, with_planes):
     seconds, sent = time.perf_counter() - last, counts.nbytes + flats.nbytes + darks.nbytes
     if not planes:
         return job, seconds, None, pushed, sent
-    shown, previews = planes.last()
-    print(json.dumps({"name": "planes", "previews": previews, "planes_after_last": round(shown - last, 4)}), flush=True)
+    shown, published, previews = planes.last()
+    print(json.dumps({"name": "planes", "previews": previews, "all_in_after_last": round(began + pushed - last, 4),
+                      "published_after_last": round(published - last, 4), "planes_after_last": round(shown - last, 4)}), flush=True)
     return job, seconds, shown - last, pushed, sent
 
 

@@ -12,7 +12,7 @@ if [ -z "${OCTAVO_TEST_DATA:-}" ] && [ -d "$bundle/data" ]; then export OCTAVO_T
 # Wraps the daemon and its programs for the tests: only they get the bundle's libraries; Python keeps the machine's.
 wrap_programs() {
   local program
-  for program in octavod octavo ring_feed bench_read bench_subscribe; do
+  for program in octavod octavo ring_feed projection_feed bench_read bench_subscribe; do
     [ -e "$bundle/bin/$program" ] || continue
     [ "$(head -c 2 "$bundle/bin/$program")" = '#!' ] && continue
     mv "$bundle/bin/$program" "$bundle/bin/$program.real"

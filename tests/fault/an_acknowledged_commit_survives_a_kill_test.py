@@ -17,9 +17,9 @@ from harness import Daemon, octavo
 from readers import ENDINGS, READERS
 
 INSTANTS = 200 if LONG else 8
-POINTS = ["journal_begin", "tmp_created", "chunk_written", "block_written", "files_synced", "manifest_written", "before_rename", "after_rename",
+POINTS = ["journal_begin", "tmp_created", "chunk_written", "block_written", "files_synced", "manifest_written", "before_rename", "names_checked", "after_rename",
           "parent_synced", "journal_end"]
-COMPLETE = {"manifest_written", "before_rename", "side_renamed", "after_rename", "parent_synced", "journal_end"}  # published, or finished at the restart
+COMPLETE = {"manifest_written", "before_rename", "names_checked", "side_renamed", "after_rename", "parent_synced", "journal_end"}  # published, or finished at the restart
 
 
 class CommitKill(unittest.TestCase):

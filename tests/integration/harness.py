@@ -23,7 +23,7 @@ import octavo  # noqa: E402  (needs the path above)
 class Daemon:
     """A running octavod. `directory` is kept if given; otherwise it is removed with the daemon."""
 
-    def __init__(self, *flags, directory=None, environment=None, replay_roots=None, before_exec=None):
+    def __init__(self, *flags, directory=None, environment=None, replay_roots=None, before_exec=None, program=None):
         self.own = directory is None
         self.directory = directory or tempfile.mkdtemp(prefix="octavo-test-")
         self.root = os.path.join(self.directory, "data")
@@ -39,7 +39,7 @@ class Daemon:
             name, equals, value = flag.partition("=")
             usual.pop(name, None)
             usual[name] = value if equals else words.pop(0)
-        command = [os.path.join(BUILD, "bin", "octavod"), "--ready-fd", str(write), *(word for flag in usual.items() for word in flag)]
+        command = [program or os.path.join(BUILD, "bin", "octavod"), "--ready-fd", str(write), *(word for flag in usual.items() for word in flag)]
         self.process = subprocess.Popen(command, pass_fds=[write], stderr=self.log, env={**os.environ, **(environment or {})},
                                         preexec_fn=before_exec)
         os.close(write)

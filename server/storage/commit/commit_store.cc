@@ -1,7 +1,8 @@
 // Failpoints of a commit (gpu/base/failpoint.h), in order: journal_begin, tmp_created,
-// chunk_written, files_synced, manifest_written, before_rename, (single files: side_renamed,)
-// after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc), where a refused
-// line cannot be taken back; block_written (write_queue.cc), where a part is in its file.
+// chunk_written, files_synced, manifest_written, before_rename, names_checked, (single files:
+// side_renamed,) after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc),
+// where a refused line cannot be taken back; block_written (write_queue.cc), where a part is in its
+// file.
 #include "server/storage/commit/commit_store.h"
 
 #include <algorithm>
@@ -318,16 +319,9 @@ class Transaction final : public CommitTransaction {
                            " is away, or another one; is its disk still mounted?")),
           {.reason = Reason::kRootAway, .field = "", .numbers = {{"retryable", "true"}}});
     }
-    if (!held_.HasFolderName(store_->roots())) {
-      (void)RemoveTree(held_.paths.temporary);  // by its name it would not be found
-      return absl::AbortedError(absl::StrCat("another program moved ", ParentOf(paths_.final),
-                                             " while files were written in it"));
-    }
-    if (!held_.HasTemporaryName())
-      return absl::AbortedError(
-          absl::StrCat("another program moved ", paths_.temporary, " while it was written"));
-    renaming_ = true;
-    OCTAVO_RETURN_IF_ERROR(PublishFiles(held_.Moving()));
+    const auto [published, elsewhere] = PublishHeld(store_->roots(), held_, &renaming_);
+    if (elsewhere) (void)RemoveTree(held_.paths.temporary);  // by its name it would not be found
+    OCTAVO_RETURN_IF_ERROR(published);
     published_ = true;
     // The data is safe even if the rest fails: recovery would find the final name and accept it.
     const bool clean = paths_.folder || (RemoveTree(held_.paths.temporary) && IsSameRoot(paths_));

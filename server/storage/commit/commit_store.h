@@ -55,6 +55,8 @@ class CommitTransaction {
   /// beside a single file, with sizes and crc32c of every file), checks the digest of what was
   /// streamed against meta.digest (DataLoss if they differ), fsyncs, renames without replacing
   /// (AlreadyExists), fsyncs the parent, and ends the journal entry. After OK the data is safe.
+  /// Aborted: another program moved the destination's folder, before or while the files were
+  /// renamed (PublishHeld); nothing is left in it, or the message says where.
   virtual absl::StatusOr<CommitOutcome> Publish() = 0;
 };
 

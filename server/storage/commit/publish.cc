@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <iterator>
 #include <sys/stat.h>
+#include <system_error>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -22,6 +24,83 @@
 #include "server/storage/io/open_beneath.h"
 
 namespace octavo::storage {
+namespace {
+
+/// Which file it is, whatever its name.
+struct FileId {
+  dev_t device = 0;
+  ino_t number = 0;  // 0 = there is none
+};
+bool IsSame(const FileId& a, const FileId& b) {
+  return a.number != 0 && a.number == b.number && a.device == b.device;
+}
+FileId IdOf(const UniqueFd& fd) {
+  struct stat info {};
+  return ::fstat(fd.get(), &info) == 0 ? FileId{info.st_dev, info.st_ino} : FileId{};
+}
+/// A name in an open folder, no link followed.
+FileId IdOf(const UniqueFd& folder, const std::string& name) {
+  struct stat info {};
+  return ::fstatat(folder.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0
+             ? FileId{info.st_dev, info.st_ino}
+             : FileId{};
+}
+
+/// A rename of PublishFiles.
+struct Renamed {
+  std::string from, to;  // through the open folders
+  std::string name;      // in the open folder
+  UniqueFd file;         // open, so that no other file gets its number
+};
+absl::StatusOr<std::vector<Renamed>> RenamesOf(const HeldPaths& held) {
+  const CommitPaths moving = held.Moving();
+  const std::string final = BaseOf(held.known.final);
+  std::vector<Renamed> renames;
+  const auto add = [&](const std::string& from, const std::string& to, const std::string& name,
+                       UniqueFd file) {
+    if (!file) return ErrnoStatus(errno, "opening", held.known.temporary);
+    renames.push_back({from, to, name, std::move(file)});
+    return absl::OkStatus();
+  };
+  if (moving.folder) {
+    OCTAVO_RETURN_IF_ERROR(add(moving.temporary, moving.final, final,
+                               UniqueFd(::fcntl(held.temporary.get(), F_DUPFD_CLOEXEC, 3))));
+    return renames;
+  }
+  for (const auto& [file, to, name] : {std::tuple{kDataFile, moving.final, final},
+                                       {kMetaFile, moving.Side(), BaseOf(held.known.Side())}}) {
+    UniqueFd open = OpenWithin(held.temporary, file, O_PATH);
+    // An earlier process may have renamed it; this one has verified it then.
+    if (!open && errno == ENOENT) open = OpenWithin(held.folder, name, O_PATH);
+    OCTAVO_RETURN_IF_ERROR(
+        add(absl::StrCat(moving.temporary, "/", file), to, name, std::move(open)));
+  }
+  return renames;
+}
+
+/// The first error of taking back what has its final name.
+absl::Status TakeBack(const HeldPaths& held, const std::vector<Renamed>& renames) {
+  absl::Status first;
+  for (const Renamed& renamed : renames) {
+    // Another program may have put its own file there by now.
+    if (IsSame(IdOf(held.folder, renamed.name), IdOf(renamed.file)))
+      first.Update(RenameNoReplace(renamed.to, renamed.from));
+  }
+  return first;
+}
+
+absl::Status MovedTemporary(const HeldPaths& held) {
+  return absl::AbortedError(
+      absl::StrCat("another program moved ", held.known.temporary, " while it was written"));
+}
+
+/// The path that an open folder has now.
+std::string PresentPath(const UniqueFd& folder) {
+  std::error_code error;
+  return std::filesystem::read_symlink(NameOfOpen(folder), error).string();
+}
+
+}  // namespace
 
 nlohmann::json CommitPaths::ToJson(const char* op) const {
   return {{"op", op},
@@ -103,6 +182,42 @@ absl::Status PublishFiles(const CommitPaths& paths) {
   return absl::OkStatus();
 }
 
+PublishedHeld PublishHeld(const std::vector<std::string>& roots, const HeldPaths& held,
+                          bool* renaming) {
+  if (absl::Status named = held.CheckFolderName(roots); !named.ok()) {
+    const bool elsewhere = absl::IsAborted(named);
+    return {.status = std::move(named), .elsewhere = elsewhere};
+  }
+  if (!held.HasTemporaryName()) return {MovedTemporary(held)};
+  const absl::StatusOr<std::vector<Renamed>> renames = RenamesOf(held);
+  if (!renames.ok()) return {renames.status()};
+  if (const int error = Failpoint("names_checked"))
+    return {ErrnoStatus(error, "renaming to", held.known.final)};
+  if (renaming != nullptr) *renaming = true;
+  absl::Status published = PublishFiles(held.Moving());
+  absl::Status named = held.CheckFolderName(roots);
+  if (!absl::IsAborted(named) && (!published.ok() || !named.ok() || !held.paths.folder))
+    return {published.ok() ? std::move(named) : std::move(published)};
+  if (named.ok()) {
+    // Unlike a file, a folder has only its name to be renamed by, and another one may have had it
+    // just then. That one is not the commit's, and stays. If there is none, a program took what
+    // was published.
+    const FileId final = IdOf(held.folder, BaseOf(held.known.final));
+    if (final.number == 0 || IsSame(final, IdOf(held.temporary))) return {absl::OkStatus()};
+    if (renaming != nullptr) *renaming = false;
+    return {MovedTemporary(held)};
+  }
+  const absl::Status back = TakeBack(held, *renames);
+  if (renaming != nullptr) *renaming = false;
+  if (!back.ok()) {
+    named = absl::AbortedError(absl::StrCat(named.message(), "; what was written lies in ",
+                                            PresentPath(held.folder), "/", BaseOf(held.known.final),
+                                            ", because it could not be taken back (",
+                                            held.Named(back).message(), ")"));
+  }
+  return {.status = std::move(named), .elsewhere = true};
+}
+
 absl::Status WithdrawFiles(const CommitPaths& paths) {
   const auto take_back = [](const std::string& final, const std::string& temporary) {
     return PathExists(temporary) || !PathExists(final) ? absl::OkStatus()
@@ -139,21 +254,17 @@ absl::Status HeldPaths::OpenTemporary() {
   return temporary ? absl::OkStatus() : ErrnoStatus(errno, "opening", known.temporary);
 }
 
-bool HeldPaths::HasFolderName(const std::vector<std::string>& roots) const {
+absl::Status HeldPaths::CheckFolderName(const std::vector<std::string>& roots) const {
   const auto now = Hold(roots, known);
-  struct stat open {
-  }, named{};
-  return now.ok() && ::fstat(folder.get(), &open) == 0 && ::fstat(now->folder.get(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  if (!now.ok() && !absl::IsNotFound(now.status()) && !absl::IsInvalidArgument(now.status()))
+    return now.status();
+  if (now.ok() && IsSame(IdOf(folder), IdOf(now->folder))) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("another program moved ", ParentOf(known.final),
+                                         " while files were written in it"));
 }
 
 bool HeldPaths::HasTemporaryName() const {
-  struct stat open {
-  }, named{};
-  return ::fstat(temporary.get(), &open) == 0 &&
-         ::fstatat(folder.get(), BaseOf(known.temporary).c_str(), &named, AT_SYMLINK_NOFOLLOW) ==
-             0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  return IsSame(IdOf(temporary), IdOf(folder, BaseOf(known.temporary)));
 }
 
 CommitPaths HeldPaths::Moving() const {

@@ -48,8 +48,9 @@ struct HeldPaths {
 
   /// Opens the temporary folder: a folder, and no link to one.
   absl::Status OpenTemporary();
-  /// Whether the path that users know still leads to the open folder.
-  bool HasFolderName(const std::vector<std::string>& roots) const;
+  /// Aborted if the path that users know does not lead to the open folder any more; others if that
+  /// cannot be found out now (no descriptors, no access).
+  absl::Status CheckFolderName(const std::vector<std::string>& roots) const;
   /// Whether the temporary name still names the open folder.
   bool HasTemporaryName() const;
   /// For PublishFiles and WithdrawFiles, once `temporary` is open: single files move out of it, a
@@ -66,6 +67,23 @@ absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const Comm
 /// that durable. Continues after an interrupted earlier call. AlreadyExists: the name is taken (the
 /// files are under temporary names again).
 absl::Status PublishFiles(const CommitPaths& paths);
+
+/// How PublishHeld ended.
+struct PublishedHeld {
+  absl::Status status;
+  // Another program moved the folder. What is at the known paths now is not the commit's, and must
+  // not be touched; what is in the open folder is.
+  bool elsewhere = false;
+};
+/// PublishFiles in the open folder, once `temporary` is open. The files never leave that folder,
+/// whatever happens to its name; but a system call that renames only while the folder has a certain
+/// path does not exist. So the path is compared before the renames and again when they are durable:
+/// if it leads elsewhere by then, the files are taken back to their temporary names, and the result
+/// is Aborted. If they cannot be taken back, the message says where they lie. What is OK was in the
+/// folder of that path after the last rename.
+/// `renaming`: true while files may have final names by the known paths; may be null.
+PublishedHeld PublishHeld(const std::vector<std::string>& roots, const HeldPaths& held,
+                          bool* renaming = nullptr);
 /// Undoes the renames of PublishFiles: all files have their temporary names again. Only for files
 /// known to be the commit's.
 absl::Status WithdrawFiles(const CommitPaths& paths);

@@ -113,20 +113,17 @@ Recovered RecoverFinal(const std::vector<std::string>& roots, const HeldPaths& h
           !to.empty()};
 }
 
-absl::Status PublishVerified(const HeldPaths& held) {
+absl::Status PublishVerified(const std::vector<std::string>& roots, const HeldPaths& held) {
   OCTAVO_RETURN_IF_ERROR(VerifyTemporary(held));
-  if (!held.HasTemporaryName())
-    return absl::AbortedError(
-        absl::StrCat("another program moved ", held.known.temporary, " while it was read"));
   // Without renameat2 a directory's name is reserved by an empty one.
   if (held.paths.folder) ::rmdir(held.paths.final.c_str());
-  return held.Named(PublishFiles(held.Moving()));
+  return held.Named(PublishHeld(roots, held).status);
 }
 
 Recovered RecoverTemporary(const std::vector<std::string>& roots, HeldPaths& held) {
   const CommitPaths& paths = held.known;
   absl::Status status = held.OpenTemporary();
-  if (status.ok()) status = PublishVerified(held);
+  if (status.ok()) status = PublishVerified(roots, held);
   if (status.ok()) {
     const bool removed = paths.folder || RemoveTree(held.paths.temporary);
     return {.line = absl::StrCat(paths.final, ": was written and is published now, verified"),

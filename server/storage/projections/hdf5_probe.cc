@@ -13,6 +13,7 @@
 #include <semaphore>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -142,6 +143,13 @@ Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
   return ended;
 }
 
+absl::Status Unusable(const Hdf5Probe& probe, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "HDF5 files are not read, because the program that looks at them first does not start: ",
+      probe.command[0], " (", why,
+      "); install the octavo-probe of the same version beside octavod"));
+}
+
 absl::Status NotStarted(const Hdf5Probe& probe, int error, const std::string& why) {
   // Whoever takes all descriptors or threads must not get a file past the probe.
   if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN)
@@ -153,13 +161,16 @@ absl::Status NotStarted(const Hdf5Probe& probe, int error, const std::string& wh
                      .field = "",
                      .numbers = {{"retryable", "true"}}});
   static std::atomic<bool> told{false};
-  if (!told.exchange(true)) {
-    Log(LogLevel::kWarning,
-        "HDF5 files are opened without a process that looks at them first: a damaged one may end "
-        "the server",
-        {{"program", probe.command[0]}, {"error", why}});
-  }
-  return absl::OkStatus();
+  absl::Status refused = Unusable(probe, why);
+  if (!told.exchange(true))
+    Log(LogLevel::kError, "HDF5 files are refused", {{"why", refused.message()}});
+  return refused;
+}
+
+std::shared_ptr<const Hdf5Probe> InUse() {
+  Used& used = TheProbe();
+  MutexLock lock(used.mutex);
+  return used.probe;
 }
 
 }  // namespace
@@ -170,17 +181,22 @@ void UseHdf5Probe(Hdf5Probe probe) {
   used.probe = std::make_shared<const Hdf5Probe>(std::move(probe));
 }
 
+absl::Status CheckHdf5Probe() {
+  const std::shared_ptr<const Hdf5Probe> probe = InUse();
+  if (probe == nullptr || probe->command.empty()) return absl::OkStatus();
+  const std::string& program = probe->command[0];
+  struct stat info {};
+  if (::stat(program.c_str(), &info) != 0 || ::access(program.c_str(), X_OK) != 0)
+    return Unusable(*probe, std::strerror(errno));
+  return S_ISREG(info.st_mode) ? absl::OkStatus() : Unusable(*probe, "it is no file");
+}
+
 namespace {
 
 /// Runs the other process with `request`, which has no limits yet.
 absl::Status Probe(const UniqueFd& file, ProbeRequest asked) {
   const std::string path = asked.path;
-  std::shared_ptr<const Hdf5Probe> probe;
-  {
-    Used& used = TheProbe();
-    MutexLock lock(used.mutex);
-    probe = used.probe;
-  }
+  const std::shared_ptr<const Hdf5Probe> probe = InUse();
   if (probe == nullptr || probe->command.empty()) return absl::OkStatus();
   asked.processor_seconds = probe->processor_seconds;
   asked.memory_bytes = probe->memory_bytes;
@@ -210,7 +226,7 @@ absl::Status Probe(const UniqueFd& file, ProbeRequest asked) {
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 127)
     return NotStarted(*probe, EAGAIN, "it ended at once");
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == kProbeNotStarted)
-    return NotStarted(*probe, 0, "it ended at once");
+    return NotStarted(*probe, 0, "it ended at once, as one of another version does");
   const int signal = WIFSIGNALED(ended.status) ? WTERMSIG(ended.status) : 0;
   if (!ended.late && signal == 0) {
     if (const auto answer = DecodeAnswer(ended.answer)) return *answer;

@@ -19,8 +19,8 @@ from readers import ENDINGS, READERS, read_tiff_stack
 SEED = int(os.environ.get("OCTAVO_TEST_SEED", np.random.SeedSequence().entropy % 2**32))
 TYPES = {"u1": "u8", "i1": "i8", "u2": "u16", "i2": "i16", "f2": "f16", "f4": "f32", "f8": "f64", "c8": "c64"}
 LACKING_F16 = {"nrrd", "nifti", "tiff", "mat", "tiff-stack"}
-POINTS = ["journal_begin", "tmp_created", "chunk_written", "files_synced", "manifest_written", "before_rename", "after_rename", "parent_synced", "journal_end"]
-COMPLETE = {"manifest_written", "before_rename", "side_renamed", "after_rename", "parent_synced", "journal_end"}
+POINTS = ["journal_begin", "tmp_created", "chunk_written", "files_synced", "manifest_written", "before_rename", "names_checked", "after_rename", "parent_synced", "journal_end"]
+COMPLETE = {"manifest_written", "before_rename", "names_checked", "side_renamed", "after_rename", "parent_synced", "journal_end"}
 
 
 def make(random, dtype, shape):

@@ -89,6 +89,42 @@ class Quotas(unittest.TestCase):
         self.assertNotRegex(text, r'"(%s)"' % "|".join(PEOPLE), "the page names no principal")
         return float(re.search(r'^octavo_quota_refusals_total\{kind="%s"\} (\S+)$' % kind, text, re.M).group(1))
 
+    # -- host memory of pushed projections
+
+    def test_one_principal_leaves_pushed_projections_to_others(self):
+        """As soon as two have asked, each has half of the memory; an admin is nobody's rival."""
+        frame, frames = 64 * 64 * 2, 64
+        push = lambda count: octavo.tomography(octavo.PushedProjections(rows=64, columns=64, frames=count), prepare=octavo.preparation(ignore_fields=True))  # noqa: E731
+        directory = os.path.join(self.folder.name, "pushes")
+        daemon = Daemon("--security.tokens", os.path.join(self.folder.name, "tokens"), "--device.projection_bytes", str(frames * frame), directory=directory)
+        self.addCleanup(daemon.remove)
+        self.addCleanup(daemon.stop)
+        ada, sam, root = (octavo.Client(daemon.address, token_file=self.secret[name]) for name in ("ada", "sam", "root"))
+        with ada, sam, root:
+            first = ada.submit_job(push(52))
+            with self.assertRaises(octavo.OctavoError) as caught:
+                ada.submit_job(push(8))
+            error = caught.exception
+            self.assertEqual((error.code, error.reason), (grpc.StatusCode.RESOURCE_EXHAUSTED, "HOST_MEMORY"), error)
+            self.assertTrue(error.field.endswith("push.frames"), error.field)
+            self.assertEqual({key: error.numbers[key] for key in ("principal", "wanted", "held", "allowed")},
+                             {"principal": "ada", "wanted": str(8 * frame), "held": str(52 * frame), "allowed": str(56 * frame)})
+            sam.submit_job(push(8))  # what the first one has to leave
+            ada.cancel_job(first.name)
+            ada.wait_job(first.name, check=False)
+
+            def fits():
+                try:
+                    return ada.submit_job(push(32))
+                except octavo.OctavoError:  # the memory comes back when the work has ended
+                    return None
+            until(fits, 30)
+            with self.assertRaises(octavo.OctavoError) as caught:
+                ada.submit_job(push(4))
+            self.assertEqual((caught.exception.reason, caught.exception.numbers["allowed"]), ("HOST_MEMORY", str(32 * frame)))
+            sam.submit_job(push(20))
+            root.submit_job(push(4))
+
     # -- scans
 
     def push_scan(self, who):

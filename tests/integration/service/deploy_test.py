@@ -327,6 +327,23 @@ class Image(unittest.TestCase):
         self.assertEqual(missing, [])
 
 
+class Probe(unittest.TestCase):
+    """octavod reads no HDF5 file without octavo-probe beside it."""
+
+    def test_whatever_ships_octavod_ships_it(self):
+        for path, ships in ((("docker", "Dockerfile"), r"cp .*/bin/octavod\b"), (("deploy", "CMakeLists.txt"), r"install\(TARGETS .*\boctavod\b"),
+                            (("deploy", "uninstall"), r"/bin/\{.*octavod\b"), (("deploy", "octavod.service"), r"Install: .*octavod\b")):
+            lines = [line for line in read(*path).splitlines() if re.search(ships, line)]
+            self.assertTrue(lines, path)
+            for line in lines:
+                self.assertIn("octavo-probe", line, path)
+
+    def test_a_bundle_of_octavod_has_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([os.path.join(SOURCE, "deploy", "bundle"), folder, BUILD, "octavod"], check=True, capture_output=True)
+            self.assertEqual(sorted(os.listdir(os.path.join(folder, "bin"))), ["octavo-probe", "octavod"])
+
+
 class Composition(unittest.TestCase):
     def setUp(self):
         self.compose = yaml.safe_load(read("docker", "compose.yaml"))

@@ -1,13 +1,15 @@
 """Files that crash the HDF5 library: the daemon answers with an error and continues."""
 
 import os
+import shutil
 import struct
+import tempfile
 
 import grpc
 import h5py
 import numpy as np
 
-from harness import BUILD, DaemonTest, octavo
+from harness import BUILD, Daemon, DaemonTest, octavo
 
 ANGLES, ROWS, COLUMNS = 24, 4, 32
 
@@ -63,11 +65,46 @@ class DamagedFiles(DaemonTest):
         self.assertEqual(self.descriptors(), before)
         self.assertIsNone(self.daemon.process.poll())
         self.assertEqual(self.daemon.text().count("HDF5 file refused"), 6)
-        self.assertNotIn("without a process", self.daemon.text())
+        self.assertNotIn("HDF5 files are refused", self.daemon.text())
         # Held volumes stay held, and the next job runs.
         np.testing.assert_array_equal(self.client.read(job.volume_names[0]), held)
         again = self.client.wait_job(self.client.submit_job(octavo.tomography("good.nxs")).name)
         np.testing.assert_array_equal(self.client.read(again.volume_names[0]), held)
+
+
+class WithoutTheProbe(DamagedFiles):
+    """octavod was copied to a folder that has no octavo-probe."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="octavo-alone-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        program = shutil.copy(os.path.join(BUILD, "bin", "octavod"), self.folder)
+        self.alone = Daemon(program=program)
+        self.addCleanup(self.alone.remove)
+        self.addCleanup(self.alone.stop)
+
+    def test_a_file_that_crashes_the_library(self):
+        daemon, where = self.alone, os.path.join(self.folder, "octavo-probe")
+        good, killer = (os.path.join(self.daemon.root, self.nxtomo(*file)) for file in (("good.nxs",), ("killer.nxs", 1 << 40)))
+        for path in (good, killer):
+            shutil.copy(path, daemon.root)
+        self.assertIn("HDF5 files are refused", daemon.text())
+        with daemon.client() as client:
+            self.assertEqual(len([line for line in client.info().recovered if where in line and "HDF5 files are not read" in line]), 1)
+            for name in ("good.nxs", "killer.nxs"):
+                for ask in (client.plan_job, client.submit_job):
+                    with self.subTest(name=name, ask=ask.__name__), self.assertRaises(octavo.OctavoError) as caught:
+                        ask(octavo.tomography(name))
+                    self.assertEqual(caught.exception.code, grpc.StatusCode.FAILED_PRECONDITION)
+                    self.assertIn(f"does not start: {where} (No such file or directory)", str(caught.exception))
+            self.assertIsNone(daemon.process.poll())
+            # Other files are read all the same.
+            np.save(os.path.join(daemon.root, "counts.npy"), np.full((8, ROWS, COLUMNS), 0.5, np.float32))
+            client.plan_job(octavo.tomography("counts.npy", angles=np.linspace(0, np.pi, 8, endpoint=False), prepare=octavo.preparation(ignore_fields=True)))
+            # Nor does it have to start anew once somebody installs the program.
+            shutil.copy(os.path.join(BUILD, "bin", "octavo-probe"), where)
+            client.plan_job(octavo.tomography("good.nxs"))
+            self.assertFalse([line for line in client.info().recovered if where in line])
 
 
 if __name__ == "__main__":

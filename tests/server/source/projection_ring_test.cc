@@ -460,6 +460,62 @@ TEST_F(ProjectionRingTest, AProducerThatHasGoneMakesRoomBeforeItsEndIsTold) {
   EXPECT_EQ(Counts().connections, 2);
 }
 
+/// Writes over all of a ring, as a producer that has gone may do.
+void Scribble(const octavo_ring& ring, uint64_t from = 0) {
+  for (uint64_t at = from; at + 4 <= ring.facts.total_bytes; at += 4)
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(ring.memory + at)).store(~0u);
+}
+
+// A producer that has gone keeps its mapping, and scribbles over all of it while the next one
+// feeds.
+TEST_F(ProjectionRingTest, AFormerProducerDisturbsNobody) {
+  Open(300);
+  Attach();
+  octavo_ring former{};
+  {
+    HeldUp held(port_.get());
+    Send(0);
+    held.UntilHeld();
+    Send(1);
+    Send(2);
+    former = c_;
+    c_.memory = nullptr;  // keeps its mapping
+    ring_->Detach(attachment_);
+    std::thread attaches([this] { Attach(); });  // waits for nobody but the port's listeners
+    EXPECT_TRUE(Until([&] { return octavo_ring_trouble(&former) == ESTALE; }));
+    Scribble(former, former.facts.data_offset);  // frames 1 and 2 are copied by now
+    held.Release();
+    attaches.join();
+  }
+  ASSERT_TRUE(Until([&] { return Counts().frames == 3; }));
+  CheckPixels();
+  for (uint64_t sequence = 3; sequence < 300; ++sequence) {
+    Scribble(former);
+    octavo_ring_ring_bell(&former);
+    Send(sequence);
+  }
+  EXPECT_TRUE(Until([&] { return Counts().frames == 300; }));
+  EXPECT_EQ(cuts_, 0);
+  EXPECT_EQ(Counts().duplicate_frames, 0);
+  EXPECT_EQ(Counts().out_of_range_frames, 0);
+  CheckPixels();
+  octavo_ring_close(&former);
+}
+
+TEST_F(ProjectionRingTest, TheSlotsOfAFormerProducerAreGivenBack) {
+  Open(8);
+  Attach();
+  Send(0);
+  ASSERT_TRUE(Flushed());
+  octavo_ring former = c_;
+  c_.memory = nullptr;
+  ring_->Detach(attachment_);
+  Attach();
+  for (uint64_t at = former.facts.data_offset; at < former.facts.total_bytes; ++at)
+    ASSERT_EQ(former.memory[at], 0) << at;
+  octavo_ring_close(&former);
+}
+
 // The producer before had published frames that were not yet taken when it went: they count, as
 // its, and the next one writes behind them.
 TEST_F(ProjectionRingTest, WhatWasPublishedBeforeADeathCounts) {

@@ -167,6 +167,83 @@ TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
   }
 }
 
+/// Writes over all of a ring, as a producer that has gone may do.
+void Scribble(const octavo_ring& ring, uint64_t from = 0) {
+  for (uint64_t at = from; at + 4 <= ring.facts.total_bytes; at += 4)
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(ring.memory + at)).store(~0u);
+}
+
+// A producer that has gone keeps its mapping, and scribbles over all of it while the next one
+// feeds.
+TEST_F(RingTrustTest, AFormerProducerDisturbsNobody) {
+  Make({.idle_timeout_s = 30, .restart_grace_s = 30});
+  Attach();
+  Write(50);
+  Write(20);
+  octavo_ring former = ring_;
+  ring_.memory = nullptr;                            // keeps its mapping
+  const auto lent = port_->Lend(stop_.get_token());  // the device reads the first block
+  ASSERT_THAT(lent.status(), IsOk());
+  port_->Detach(connection_);
+  Attach();
+  EXPECT_EQ(octavo_ring_trouble(&former), ESTALE);
+  EXPECT_EQ(std::memcmp(lent->data, Run(0, 50).second.data(), 200), 0) << "is read as it lies";
+  Scribble(former);
+  EXPECT_EQ(Next(), Run(50, 20)) << "what was published before counts, as it was then";
+  for (int i = 0; i < 200; ++i) {
+    Write(50);
+    Scribble(former);
+    octavo_ring_ring_bell(&former);
+    EXPECT_EQ(Next(), Run(70 + 50 * i, 50));
+  }
+  EXPECT_EQ(octavo_ring_trouble(&ring_), 0);
+  EXPECT_EQ(cuts_, 0);
+  EXPECT_EQ(port_->Counts().broken_blocks, 0);
+  EXPECT_EQ(port_->Counts().lost_records, 0);
+  EXPECT_EQ(port_->Counts().records, 70 + 200 * 50);
+  octavo_ring_close(&former);
+}
+
+// The slots of former producers are not kept for as long as these map them.
+TEST_F(RingTrustTest, TheSlotsOfAFormerProducerAreGivenBack) {
+  Make({.idle_timeout_s = 30, .restart_grace_s = 30});
+  for (const bool waits : {false, true}) {
+    Attach();
+    octavo_ring former = ring_;
+    Write(50);
+    if (!waits) EXPECT_EQ(Next().second.size(), 50u);
+    ring_.memory = nullptr;
+    port_->Detach(connection_);
+    Attach();
+    if (waits) EXPECT_EQ(Next().second.size(), 50u) << "of the copy";
+    for (int64_t at = static_cast<int64_t>(former.facts.data_offset);
+         at < static_cast<int64_t>(former.facts.total_bytes); ++at)
+      ASSERT_EQ(former.memory[at], 0) << at;
+    octavo_ring_close(&former);
+    Detach();
+  }
+  // While the device reads a block, its memory stays; so many of them at once are refused.
+  int attached = 0;
+  for (int i = 0; i < 10 && port_->CanAttach().ok(); ++i) {
+    auto one = port_->Attach({.cut = [] {}});
+    if (!one.ok()) {
+      EXPECT_EQ(InfoOf(one.status()).reason, Reason::kRingTaken);
+      break;
+    }
+    ++attached;
+    char error[256] = "";
+    ASSERT_EQ(octavo_ring_map(&ring_, one->fd.get(), error, sizeof error), 0) << error;
+    if (octavo_ring_free(&ring_) > 0) {
+      Write(1);
+      ASSERT_THAT(port_->Lend(stop_.get_token()).status(), IsOk());
+    }
+    octavo_ring_close(&ring_);
+    port_->Detach(one->connection);
+  }
+  EXPECT_GE(attached, 2);
+  EXPECT_LE(attached, 6);
+}
+
 TEST_F(RingTrustTest, TheMemoryCannotBeTakenAway) {
   auto attached = port_->Attach({.cut = [] {}});
   ASSERT_THAT(attached.status(), IsOk());

@@ -24,9 +24,9 @@ using octavo::testing::IsOk;
 using testing::StorageTest;
 namespace fs = std::filesystem;
 
-const char* const kPoints[] = {"journal_begin", "tmp_created",      "chunk_written",
-                               "files_synced",  "manifest_written", "before_rename",
-                               "after_rename",  "parent_synced",    "block_written"};
+const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
+                               "manifest_written", "before_rename", "names_checked", "after_rename",
+                               "parent_synced",    "block_written"};
 
 class CommitFaultTest : public StorageTest {
  protected:
@@ -102,8 +102,8 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
   const std::string final = WithExtension(root() + "/deep/er/x", options());
-  const std::set<std::string> complete = {"manifest_written", "before_rename", "side_renamed",
-                                          "after_rename", "parent_synced"};
+  const std::set<std::string> complete = {"manifest_written", "before_rename", "names_checked",
+                                          "side_renamed",     "after_rename",  "parent_synced"};
   EXPECT_EQ(std::filesystem::exists(final), complete.contains(point())) << report_[0];
   for (const std::string& name : Files()) {
     if (!name.starts_with(".octavo-quarantine"))

@@ -34,6 +34,17 @@ std::ptrdiff_t Descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
+/// Volumes are opened with the probe as the server opens them.
+VolumeInputOptions Probed(const std::string& dataset) {
+  VolumeInputOptions options;
+  options.dataset = dataset;
+  options.probe_hdf5 = [](const UniqueFd& file, const std::string& path,
+                          const VolumeInputOptions& asked) {
+    return ProbeHdf5Volume(file, path, {.dataset = asked.dataset, .roots = asked.roots});
+  };
+  return options;
+}
+
 class Hdf5ProbeTest : public ProjectionInputTest {
  protected:
   void SetUp() override { UseHdf5Probe({.command = {Beside("octavo-probe")}}); }
@@ -66,17 +77,6 @@ TEST_F(Hdf5ProbeTest, WhatIsWholeIsRead) {
     EXPECT_EQ(given->info().darks, 0);
   }
   EXPECT_EQ(Descriptors(), before);
-}
-
-/// Volumes are opened with the probe as the server opens them.
-VolumeInputOptions Probed(const std::string& dataset) {
-  VolumeInputOptions options;
-  options.dataset = dataset;
-  options.probe_hdf5 = [](const UniqueFd& file, const std::string& path,
-                          const VolumeInputOptions& asked) {
-    return ProbeHdf5Volume(file, path, {.dataset = asked.dataset, .roots = asked.roots});
-  };
-  return options;
 }
 
 TEST_F(Hdf5ProbeTest, VolumesAreReadAndRefusedAsWithoutIt) {
@@ -280,16 +280,40 @@ TEST_F(Hdf5ProbeTest, AFileThatIsReplacedAgainAndAgainIsRefused) {
   EXPECT_EQ(InfoOf(refused).reason, Reason::kReplaced);
 }
 
-TEST_F(Hdf5ProbeTest, WithoutItFilesAreOpenedAllTheSame) {
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{folder_ / "none"}, {"/bin/sh", "-c", "exit 126"}}) {
+TEST_F(Hdf5ProbeTest, WithoutItNoFileIsOpened) {
+  folder_.Write("unstartable", "");
+  for (const auto& [command, why] :
+       {std::pair<std::vector<std::string>, const char*>{{folder_ / "none"}, "No such file"},
+        {{folder_ / "unstartable"}, "Permission denied"},
+        {{"/bin/sh", "-c", "exit 126"}, "as one of another version does"}}) {
     UseHdf5Probe({.command = command});
-    EXPECT_THAT(OpenProjections(NxTomo(), {}), IsOk());
+    const std::string text = absl::StrCat("does not start: ", command[0], " (");
+    for (const absl::Status& refused :
+         {OpenProjections(NxTomo(), {}).status(),
+          OpenVolumeInput(DataExchange(), Probed("/exchange/data")).status()}) {
+      EXPECT_THAT(refused, IsError(absl::StatusCode::kFailedPrecondition, text));
+      EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(why));
+    }
   }
   // But not for want of descriptors or memory, which anyone can bring about.
   UseHdf5Probe({.command = {"/bin/sh", "-c", "exit 127"}});
   EXPECT_THAT(OpenProjections(NxTomo(), {}),
               IsError(absl::StatusCode::kResourceExhausted, "no process can start"));
+}
+
+TEST_F(Hdf5ProbeTest, AStartLearnsWhetherItIsThere) {
+  EXPECT_THAT(CheckHdf5Probe(), IsOk());
+  folder_.Write("unstartable", "");
+  for (const auto& [program, why] :
+       {std::pair<std::string, const char*>{folder_ / "none", "No such file"},
+        {folder_ / "unstartable", "Permission denied"},
+        {folder_ / ".", "it is no file"}}) {
+    UseHdf5Probe({.command = {program}});
+    EXPECT_THAT(CheckHdf5Probe(),
+                IsError(absl::StatusCode::kFailedPrecondition, absl::StrCat(program, " (", why)));
+  }
+  UseHdf5Probe({});
+  EXPECT_THAT(CheckHdf5Probe(), IsOk()) << "probing is off";
 }
 
 }  // namespace
