@@ -76,8 +76,8 @@ struct TomographyConfig {
   double tv_weight = 0;
   int64_t subsets = 1;  // sirt, mlem: ordered subsets of the angles, updated one after the other
   double stop_change =
-      0;  // stop when ‖x − x before‖ / ‖x before‖ of every slice is smaller; 0 = never
-  double stop_residual = 0;  // stop when ‖b − A x‖ / ‖b‖ of every slice is smaller; 0 = never
+      0;  // stop when ‖x − x before‖ / ‖x before‖ of every slice is smaller; up to 1, 0 = never
+  double stop_residual = 0;  // stop when ‖b − A x‖ / ‖b‖ of every slice is smaller; as above
   double ratio_floor = 1e-6;           // mlem: least value of A x in b / A x, > 0
   bool negative_data_to_zero = false;  // mlem: negative data become 0; otherwise they are refused
 

@@ -120,9 +120,13 @@ absl::Status CheckIteration(const TomographyConfig& c) {
     return InvalidField("min_value", absl::StrCat("is ", c.min_value, "; allowed up to max_value (",
                                                   c.max_value, ")"));
   }
-  OCTAVO_RETURN_IF_ERROR(Finite("stop_change", c.stop_change, c.stop_change >= 0, "0 or more"));
-  OCTAVO_RETURN_IF_ERROR(
-      Finite("stop_residual", c.stop_residual, c.stop_residual >= 0, "0 or more"));
+  // With more, the first iteration would be the last one.
+  OCTAVO_RETURN_IF_ERROR(Finite("stop_change", c.stop_change,
+                                c.stop_change >= 0 && c.stop_change <= 1,
+                                "0 (never) to 1, a part of the image: 0.001 is a thousandth"));
+  OCTAVO_RETURN_IF_ERROR(Finite("stop_residual", c.stop_residual,
+                                c.stop_residual >= 0 && c.stop_residual <= 1,
+                                "0 (never) to 1, a part of the data: 0.01 is a hundredth"));
   return Finite("ratio_floor", c.ratio_floor, c.ratio_floor >= 1e-30, "1e-30 or more");
 }
 

@@ -15,8 +15,8 @@ constexpr double kDarkPart = 0.002, kBrightPart = 0.998;  // of the pixels
 
 }  // namespace
 
-absl::StatusOr<std::pair<double, double>> FindDisplayRange(JobRun& run, const float* image,
-                                                           int64_t rows, int64_t columns) {
+absl::StatusOr<DisplayRange> FindDisplayRange(JobRun& run, const float* image, int64_t rows,
+                                              int64_t columns) {
   const int64_t shown = std::clamp<int64_t>(kMostDisplayed / (columns * 4), 1, rows),
                 count = shown * columns;
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run.device().AllocatePinned(count * 4));
@@ -28,15 +28,17 @@ absl::StatusOr<std::pair<double, double>> FindDisplayRange(JobRun& run, const fl
   // Numbers that are not finite have no place in an order.
   auto* const end =
       std::remove_if(values, values + count, [](float value) { return !std::isfinite(value); });
-  if (end == values) return std::pair(0.0, 0.0);
+  DisplayRange range = {.not_finite = count - (end - values), .looked_at = count};
+  if (end == values) return range;
   const auto n = static_cast<double>(end - values - 1);
   const auto at = [&](double part) {
     auto* const nth = values + static_cast<int64_t>(std::lround(part * n));
     std::nth_element(values, nth, end);
     return static_cast<double>(*nth);
   };
-  const double lo = at(kDarkPart), hi = at(kBrightPart);
-  return std::pair(lo, hi);
+  range.lo = at(kDarkPart);
+  range.hi = at(kBrightPart);
+  return range;
 }
 
 }  // namespace octavo::job

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -9,9 +8,15 @@
 
 namespace octavo::job {
 
-/// The values of an image to show as black and white: its percentiles 0.2 and 99.8. `image`: device
-/// f32 [rows, columns], of which the middle rows are looked at, up to 64 MiB. Waits for the stream.
-absl::StatusOr<std::pair<double, double>> FindDisplayRange(JobRun& run, const float* image,
-                                                           int64_t rows, int64_t columns);
+/// The values of an image to show as black and white.
+struct DisplayRange {
+  double lo = 0, hi = 0;                  // both 0: no value is finite
+  int64_t not_finite = 0, looked_at = 0;  // values
+};
+
+/// The percentiles 0.2 and 99.8 of an image. `image`: device f32 [rows, columns], of which the
+/// middle rows are looked at, up to 64 MiB. Waits for the stream.
+absl::StatusOr<DisplayRange> FindDisplayRange(JobRun& run, const float* image, int64_t rows,
+                                              int64_t columns);
 
 }  // namespace octavo::job

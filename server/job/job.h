@@ -151,6 +151,7 @@ struct JobPlan {
       // extents along y, x, z of the images that Subscribe shows of the job; all 0 = none
       0, 0, 0};
   model::FrameAxis bscan_axis = model::FrameAxis::kY;  // default axis of BSCAN planes
+  std::vector<int64_t> shape;  // of the volume, or of each of a series; empty = not told
 
   int64_t bytes() const;
 };

@@ -76,7 +76,7 @@ absl::Status ProjectedVolume::Add(int64_t first, int64_t count) {
         const auto range,
         job::FindDisplayRange(run_, made.data() + (middle - first) * rows * columns, rows,
                               columns));
-    run_.SetDisplay(0, range.first, range.second > range.first ? range.second : range.first + 1);
+    run_.SetDisplay(0, range.lo, range.hi > range.lo ? range.hi : range.lo + 1);
   }
   if (!on_disk_) return absl::OkStatus();
   return run_.Store(0, made.data(), made.count() * 4);

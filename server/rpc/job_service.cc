@@ -58,6 +58,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                          response->set_plan(Utf8(plan.text));
                          for (const std::string& warning : plan.warnings)
                            response->add_warnings(Utf8(warning));
+                         response->mutable_shape()->Assign(plan.shape.begin(), plan.shape.end());
                          EncodeAdmissionReport(report, response->mutable_report());
                          return absl::OkStatus();
                        });

@@ -29,6 +29,7 @@ constexpr double kUnknownUncertainty = 0.25, kMostUncertainty = 5;
 constexpr double kMostResidual = 1;                    // columns, in the mean: of a line
 constexpr double kMostMixed = 2;                       // rows, from one end of a row to the other
 constexpr int64_t kMostTurned = 2;                     // searches of the line in turned projections
+constexpr double kMostMissed = 1;                      // columns, by a search
 constexpr double kLeastShare = 0.5, kMostShare = 2.5;  // of a tilt, that a line shows
 
 model::CenterSource SourceOf(CenterMethod method) {
@@ -109,6 +110,8 @@ absl::Status AxisFinder::Search(ScannedObject& object, bool overlap) {
 absl::Status AxisFinder::SearchIn(const SliceGroup& group, bool overlap, ScannedObject& object) {
   OCTAVO_ASSIGN_OR_RETURN(const PreparedRows prepared, Mended(object, group, overlap));
   OCTAVO_RETURN_IF_ERROR(overlap ? FindOverlap(prepared, object) : FindCenter(prepared, object));
+  // A search finds some axis for wrong angles, too.
+  if (!overlap) OCTAVO_RETURN_IF_ERROR(CheckTogether(prepared, object, AxisKnown::kSearched));
   run_.Free(prepared.data);
   run_.Step(++groups_done_, std::numeric_limits<double>::quiet_NaN());
   return absl::OkStatus();
@@ -416,9 +419,9 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
   OCTAVO_RETURN_IF_ERROR(pairs.status());
   OCTAVO_RETURN_IF_ERROR(axis.status());
   if (known(*pairs) && off(*pairs) <= least + 3 * pairs->uncertainty * columns)
-    return CheckTogether(rows, object, /*axis_seen=*/true);
+    return CheckTogether(rows, object, AxisKnown::kSeen);
   if (!look || !axis->agreed || !elsewhere(axis->found))
-    return CheckTogether(rows, object, /*axis_seen=*/false);
+    return CheckTogether(rows, object, AxisKnown::kGiven);
   // Methods that agree may differ by a column: the second one may be on the side of the given axis.
   if (axis->check.has_value()) {
     const double check = layout.RawCenter(*axis->check);
@@ -441,7 +444,7 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
 // The angles may be wrong, even if opposite projections show the axis, as those of a round object
 // do: then the projections are none of an object that turns by them.
 absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedObject& object,
-                                       bool axis_seen) {
+                                       AxisKnown axis) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   const TomographyLayout& layout = object.layout;
   const PreparedShape& s = rows.shape;
@@ -462,7 +465,16 @@ absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedOb
   }
   const std::vector<double>& angles = layout.angles_rad();
   const std::optional<Consistency> found = ConsistencyOf(sinograms, angles, s.detectors, axes);
+  const bool axis_seen = axis != AxisKnown::kGiven;
   if (!found.has_value() || !found->off_path(axis_seen)) return absl::OkStatus();
+  // A search may miss the axis a little.
+  for (const double miss : {-kMostMissed, kMostMissed}) {
+    if (axis != AxisKnown::kSearched) break;
+    std::vector<double> beside = axes;
+    for (double& column : beside) column += miss;
+    if (!ConsistencyOf(sinograms, angles, s.detectors, beside)->off_path(axis_seen))
+      return absl::OkStatus();
+  }
   const auto [least, most] = std::minmax_element(angles.begin(), angles.end());
   run_.Warn(absl::StrFormat(
       "The projections do not fit together: with the axis at column %.2f and the angles from %.1f "

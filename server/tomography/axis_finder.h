@@ -63,7 +63,10 @@ class AxisFinder {
   absl::Status FindOverlap(const PreparedRows& rows, ScannedObject& object);
   absl::Status Check(const ScannedObject& object);
   absl::Status CheckIn(const PreparedRows& rows, const ScannedObject& object);
-  absl::Status CheckTogether(const PreparedRows& rows, const ScannedObject& object, bool axis_seen);
+  /// Whence the axis is: from the request or the input; the same, and opposite projections show it,
+  /// too; from a search.
+  enum class AxisKnown { kGiven, kSeen, kSearched };
+  absl::Status CheckTogether(const PreparedRows& rows, const ScannedObject& object, AxisKnown axis);
   absl::Status CheckOverlap(const PreparedRows& rows, const ScannedObject& object);
   absl::StatusOr<std::vector<int64_t>> Mend(const PreparedRows& rows);
   void TellDead(const std::vector<int64_t>& dead, const TomographyLayout& layout);

@@ -22,6 +22,8 @@ constexpr size_t kLeastToFollow = 5;  // projections
 constexpr double kLeastBeam = 0.05, kChangedBeam = 0.1;
 constexpr double kNoTransmission = 2;   // as the median of all values
 constexpr double kLeastIntegral = 0.2;  // line integrals of an object that is worth a scan
+// By which columns of air may be darker than the bright ones: of the contrast, of the value.
+constexpr double kOfContrast = 0.15, kOfAir = 0.03;
 
 /// The value beside the object, if the object leaves both ends of the detector free: the values do
 /// not change there.
@@ -47,7 +49,70 @@ std::optional<double> AirOf(const ValueSampler& sampler, const Frames& values, d
   return 0.5 * (level[0] + level[1]);
 }
 
-std::optional<std::string> OddTransmissions(const ValueSampler& sampler, const Frames& values,
+/// The medians of `width` columns each, from `first` to `end`. Those without a finite value are
+/// left out.
+std::vector<double> LevelsIn(const ValueSampler& sampler, const std::vector<double>& frame,
+                             int64_t first, int64_t end, int64_t width) {
+  std::vector<double> levels;
+  for (int64_t at = first; at < end; at += width) {
+    const auto values = sampler.Columns(frame, at, std::min(at + width, end));
+    if (!values.empty()) levels.push_back(Median(values));
+  }
+  return levels;
+}
+
+/// The noise of a value, from differences of neighbours: an object is smooth next to it.
+double NoiseOf(const ValueSampler& sampler, const std::vector<double>& frame) {
+  const std::vector<double> values = sampler.Columns(frame, 0, sampler.info().columns);
+  std::vector<double> steps;
+  for (size_t i = 1; i < values.size(); ++i) steps.push_back(std::abs(values[i] - values[i - 1]));
+  return Median(std::move(steps)) / 0.954;  // of a normal distribution
+}
+
+/// Columns that the request takes for air, and that are darker than the bright ones of the same
+/// projection by a good part of its contrast. `values`: transmissions.
+std::optional<std::string> ObjectInAir(const model::TomographySpec& spec,
+                                       const ValueSampler& sampler, const Frames& values) {
+  const PrepareConfig& c = spec.preparation.config;
+  const int64_t begin = spec.columns.begin,
+                end = spec.columns.end == 0 ? sampler.info().columns : spec.columns.end,
+                bin = std::max<int64_t>(c.bin_columns, 1),
+                width = std::max<int64_t>(4, (end - begin) / 50);
+  std::string told;
+  for (const bool right : {false, true}) {
+    const int64_t air = right ? c.air_right : c.air_left;
+    if (air <= 0 || air * bin > end - begin) continue;
+    const int64_t first = right ? end - air * bin : begin, last = first + air * bin;
+    size_t odd = 0;
+    double least = 0, beside = 0;
+    for (const auto& frame : values) {
+      const std::vector<double> there = LevelsIn(sampler, frame, first, last, width),
+                                all = LevelsIn(sampler, frame, begin, end, width);
+      if (there.empty() || all.empty()) continue;
+      const double darkest = *std::min_element(there.begin(), there.end()),
+                   most = Quantile(all, 0.9),  // fringes beside an object are brighter than air
+          lowest = *std::min_element(all.begin(), all.end());
+      const auto count = static_cast<double>(std::min(width, last - first));
+      if (!(most - darkest > kOfContrast * (most - lowest)) ||
+          !(most - darkest > kOfAir * most + 6 * NoiseOf(sampler, frame) / std::sqrt(count)))
+        continue;
+      if (odd++ == 0 || darkest / most < least / beside) least = darkest, beside = most;
+    }
+    if (odd < std::min<size_t>(values.size(), 1 + values.size() / 8)) continue;
+    absl::StrAppend(
+        &told, told.empty() ? "" : " ",
+        absl::StrFormat(
+            "preparation.air_%s is %d, and columns %d to %d of the detector show no air alone: in "
+            "%d of the %d projections that were looked at the object, or no beam, is there, with a "
+            "transmission down to %.3g where the bright columns of that projection have %.3g.",
+            right ? "right" : "left", air, first, last - 1, odd, values.size(), least, beside));
+  }
+  if (told.empty()) return std::nullopt;
+  return told + " Air becomes 1, and all else is scaled with it: give fewer columns, or none.";
+}
+
+std::optional<std::string> OddTransmissions(const model::PreparationSpec& p,
+                                            const ValueSampler& sampler, const Frames& values,
                                             bool fields) {
   const std::vector<double> all = sampler.Columns(values, 0, sampler.info().columns);
   if (all.size() < 64) return std::nullopt;
@@ -57,9 +122,12 @@ std::optional<std::string> OddTransmissions(const ValueSampler& sampler, const F
       middle > *air) {
     return absl::StrFormat(
         "The values are about %.2g beside the object and up to %.3g within: they look like line "
-        "integrals, whose logarithm was taken "
-        "already, and it is taken again. already_sinograms takes them as they are.",
-        std::abs(*air) < 0.005 ? 0.0 : *air, high);
+        "integrals, whose logarithm was taken already%s",
+        std::abs(*air) < 0.005 ? 0.0 : *air, high,
+        p.config.phase.enabled
+            ? ". Phase retrieval (preparation.phase) takes transmissions, which are 1 beside the "
+              "object: its place is before the logarithm."
+            : ", and it is taken again. already_sinograms takes them as they are.");
   }
   if (!fields) {
     if (middle <= kNoTransmission) return std::nullopt;
@@ -122,8 +190,10 @@ std::vector<std::string> FindOddValues(const model::TomographySpec& spec,
   const model::PreparationSpec& p = spec.preparation;
   const storage::ProjectionInfo& info = input.info();
   if (info.projections < 1 || info.rows < 1 || info.columns < 1) return out;
-  const bool fields = !p.ignore_fields && info.flats > 0;
-  if (!p.config.minus_log && !fields) return out;
+  const bool fields = !p.ignore_fields && info.flats > 0,
+             scaled = p.config.air_left + p.config.air_right > 0 && !p.already_sinograms,
+             takes_transmissions = p.config.minus_log || p.config.phase.enabled;
+  if (!takes_transmissions && !scaled && !fields) return out;
   if (!fields && !p.ignore_fields && info.dtype != DType::kF32)
     return out;  // counts without flat fields: FindImplausible reports them
   const ValueSampler sampler(spec, input);
@@ -132,6 +202,13 @@ std::vector<std::string> FindOddValues(const model::TomographySpec& spec,
   };
   Frames values = read(storage::FrameKind::kProjection, kProjections);
   if (values.empty()) return out;
+  if (sampler.Columns(values, 0, info.columns).empty()) {
+    out.push_back(absl::StrFormat(
+        "None of the values of the %d projections that were looked at, in rows in the middle, is "
+        "finite: they are NaN or infinite, and count as %g (preparation.not_finite_value).",
+        values.size(), p.config.not_finite_value));
+    return out;
+  }
   if (fields) {
     const SampledFrames sampled = {
         .projections = values,
@@ -149,12 +226,14 @@ std::vector<std::string> FindOddValues(const model::TomographySpec& spec,
         frame[i] = flat[i] > dark[i] ? (frame[i] - dark[i]) / (flat[i] - dark[i]) : std::nan("");
     }
   }
-  const bool scaled = p.config.air_left + p.config.air_right > 0;
-  if (p.config.minus_log && !scaled) {
-    if (const auto odd = OddTransmissions(sampler, values, fields)) out.push_back(*odd);
+  if (scaled) {
+    if (auto object = ObjectInAir(spec, sampler, values)) out.push_back(*std::move(object));
+  } else if (takes_transmissions) {
+    if (auto odd = OddTransmissions(p, sampler, values, fields)) out.push_back(*std::move(odd));
     const bool follows = p.flats_in_time || p.dynamic_flats;
-    if (const auto changing = ChangingBeam(sampler, values); fields && !follows && changing)
-      out.push_back(*changing);
+    if (auto changing = ChangingBeam(sampler, values);
+        p.config.minus_log && fields && !follows && changing)
+      out.push_back(*std::move(changing));
   }
   return out;
 }

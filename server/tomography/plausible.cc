@@ -109,6 +109,17 @@ void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionIn
                                          degrees.least, degrees.most)));
         return;
       }
+      // The search would be refused, and say no more than that no projections are opposite.
+      if (spec.center.find) {
+        out->refusals.push_back(InvalidField(
+            field,
+            absl::StrFormat("makes the angles %g to %g degrees, which hold no projections half a "
+                            "turn apart, and tomography.center.search_method needs them. These "
+                            "look like radians. Allowed are angles in their own unit, or a given "
+                            "axis",
+                            degrees.least, degrees.most)));
+        return;
+      }
       out->warnings.push_back(
           absl::StrFormat("The angles cover only %g to %g degrees; these look like radians.",
                           degrees.least, degrees.most));

@@ -166,12 +166,13 @@ absl::Status PushCollector::LookForMissing(
 
 absl::Status PushCollector::TellLeftOut() {
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar pushed, port_.Wait(0, 0, stop_));
-  const int64_t count = pushed.counts.surplus_frames;
-  if (count == 0) return absl::OkStatus();
+  if (pushed.counts.surplus_frames == 0) return absl::OkStatus();
+  // Without their number: how many of them come before the clients stop is chance, and the clients
+  // tell how many they were given.
   run_.Warn(absl::StrCat(
-      count, count == 1 ? " pushed frame was" : " pushed frames were",
-      " left out: their numbers lie beyond tomography.push.frames (", port_.spec().frames,
-      ", which counts projections, flat and dark fields together), or they came after the end."));
+      "More frames were pushed than the ", port_.spec().frames,
+      " of tomography.push.frames, which counts projections, flat and dark fields together, or "
+      "some came after the end: they are left out, and counted as out_of_range_frames."));
   return absl::OkStatus();
 }
 

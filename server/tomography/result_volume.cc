@@ -183,7 +183,13 @@ absl::Status ResultVolume::Conclude(model::TomographyReport& report) {
 absl::Status ResultVolume::LookAt(const float* image) {
   OCTAVO_ASSIGN_OR_RETURN(const auto range,
                           job::FindDisplayRange(run_, image, image_rows_, image_columns_));
-  auto [lo, hi] = range;
+  if (range.not_finite > 0) {
+    run_.Warn(absl::StrFormat(
+        "%d of %d values in the middle of the result are NaN or infinite: values of the input were "
+        "too large for them.",
+        range.not_finite, range.looked_at));
+  }
+  double lo = range.lo, hi = range.hi;
   const model::ResultSamplesSpec& samples = task_.spec->samples;
   if (samples.windowed()) {
     // Display levels are stored numbers.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,14 @@
 
 namespace octavo::tomography {
 namespace {
+
+const char* FieldOfProjections(const model::TomographySpec& spec) {
+  if (std::holds_alternative<model::ProjectionFileSpec>(spec.input)) return "tomography.file.path";
+  if (std::holds_alternative<model::ProjectionArraysSpec>(spec.input))
+    return "tomography.arrays.projections";
+  return std::holds_alternative<model::ProjectionMosaicSpec>(spec.input) ? "tomography.mosaic.tiles"
+                                                                         : "tomography.push";
+}
 
 /// Conducts one run: collects the input, has the axis found, and passes batch after batch from the
 /// loader through the preparation and the reconstruction to the result.
@@ -72,7 +81,7 @@ class TomographyRunner {
   absl::Status TryAxes(const Part& part);
   absl::Status MakeBatch(int64_t first, int64_t count, DeviceSpan<const float> sinograms);
   absl::Status ShowSinogram(int64_t first, int64_t count);
-  void TellCounts();
+  absl::Status TellCounts();
 
   int64_t steps() const {
     return (object_.layout.slices() + task_.slices_per_batch - 1) / task_.slices_per_batch *
@@ -108,9 +117,8 @@ absl::Status TomographyRunner::Run() {
     report_.unlit += task_.mosaic->unlit() * object_.layout.frames();
     report_.mosaic_tiles = *task_.tiles;
   }
-  TellCounts();
   run_.Found(report_);
-  return absl::OkStatus();
+  return TellCounts();
 }
 
 absl::Status TomographyRunner::MakeOne(std::optional<PushCollector>& pushed) {
@@ -256,8 +264,8 @@ absl::Status TomographyRunner::Collect(PushCollector& pushed) {
   return absl::OkStatus();
 }
 
-// What the preparation of the result counted.
-void TomographyRunner::TellCounts() {
+// What the preparation of the result counted. The error if nothing was left to prepare.
+absl::Status TomographyRunner::TellCounts() {
   const model::TomographySpec& spec = *task_.spec;
   if (report_.outliers + report_.not_finite + report_.floored > 0) {
     run_.Log(absl::StrCat("preparation: ", report_.outliers, " outliers, ", report_.not_finite,
@@ -275,6 +283,14 @@ void TomographyRunner::TellCounts() {
         spec.preparation.config.log_floor));
   }
   for (const std::string& doubt : light_.Doubts()) run_.Warn(doubt);
+  if (report_.not_finite >= transmissions_ && transmissions_ > 0) {
+    return InvalidField(
+        FieldOfProjections(spec),
+        absl::StrCat("has no finite value where the job looked: all ", report_.not_finite,
+                     " values of its projections, or of their flat and dark fields, are NaN or "
+                     "infinite, and there is nothing to reconstruct; allowed are such that have "
+                     "finite ones"));
+  }
   if (report_.not_finite > 0) {
     run_.Warn(absl::StrCat(
         report_.not_finite,
@@ -288,6 +304,7 @@ void TomographyRunner::TellCounts() {
                            "tell nothing. Dead pixels, or flat and dark "
                            "fields that are exchanged?"));
   }
+  return absl::OkStatus();
 }
 
 absl::Status TomographyRunner::Batches(const Part& part) {

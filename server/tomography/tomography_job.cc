@@ -143,6 +143,7 @@ class TomographyWork final : public job::JobWork {
     plan.view_extents[1] = layout_.image_columns();
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
+    plan.shape = {layout_.slices(), layout_.image_rows(), layout_.image_columns()};
     plan.text = absl::StrCat(
         layout_.Text(), mosaic_ == nullptr ? "" : absl::StrJoin(mosaic_->log(), "\n") + "\n",
         HalfTurnText(spec_, half_turns_), SeriesText(spec_, projections_), "batches: ", batches,

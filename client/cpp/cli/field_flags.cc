@@ -85,10 +85,11 @@ constexpr FieldFlag kFields[] = {
     {"processing.window", "--window"},
     {"device", "--device"},
     {"title", "--title"},
+    {"priority", "--priority"},
+    {"group", "--group"},
+    {"request_id", "--request-id"},
     {"labels", "--label"},
     {"results", "--results"},
-    {"commit.destination", "--commit"},
-    {"commit.destination", "--output"},
     {"processing.dtype", "--dtype"},
     {"processing.value", "--value"},
     {"processing.levels", "--levels"},
@@ -120,6 +121,11 @@ constexpr FieldFlag kFields[] = {
     {"tomography.columns", "--columns"},
     {"tomography.projections", "--projections"},
     {"tomography.half_turn", "--half-turn"},
+    {"tomography.series", "--series"},
+    {"tomography.push.frames", "--follow-count"},
+    {"mosaic.search", "--tile-search"},
+    {"mosaic.tiles.first_column", "--tile-columns"},
+    {"mosaic.tiles.first_row", "--tile-rows"},
     {"tomography.center", "--center"},
     {"center.pixels", "--center"},
     {"center.search_method", "--center"},
@@ -148,7 +154,14 @@ constexpr FieldFlag kFields[] = {
     {"preparation.phase.feature_size_um", "--phase-feature"},
     {"preparation.phase", "--phase"},
     {"preparation.beam_hardening", "--beam-hardening"},
+    {"preparation.rings", "--rings"},
     {"tomography.output", "--prepare-only"},
+    {"reconstruction.algorithm", "--algorithm"},
+    {"reconstruction.form", "--tomopy"},
+    {"reconstruction.interpolation", "--interpolation"},
+    {"reconstruction.filter", "--filter"},
+    {"reconstruction.fourier_accuracy", "--fourier-accuracy"},
+    {"reconstruction.negative_data_to_zero", "--negative-to-zero"},
     {"reconstruction.tv_weight", "--tv-weight"},
     {"preparation.stitching", "--stitch-left, --stitch-right"},
     {"stitching.overlap", "--overlap"},
@@ -190,7 +203,9 @@ constexpr FieldFlag kFields[] = {
     {"volume_import.value", "--value"},
     {"volume_import.quantity", "--quantity"},
     // How volumes are written.
+    {"options.destination", "--commit"},
     {"options.destination", "--output"},
+    {"options.destination", "--output-dir"},
     {"options.format", "--format"},
     {"options.chunk", "--chunk"},
     {"options.shard", "--shard"},
@@ -227,9 +242,21 @@ constexpr FieldFlag kCommands[] = {
     {"restore it to its device first", "octavo volume restore"},
     {"wait for the operation that commits it", "octavo operation list --filter 'done = false'"}};
 
-bool Has(const CLI::App* command, const char* flags) {
-  const std::string first(flags, std::strcspn(flags, ", "));
-  return command->get_option_no_throw(first) != nullptr;
+// The first of the flags; null if the command has none of them.
+const CLI::Option* OptionOf(const CLI::App* command, const char* flags) {
+  return command->get_option_no_throw(std::string(flags, std::strcspn(flags, ", ")));
+}
+
+// A field under the name that the table has: without the places in lists, a file of a tile as a
+// file, and the options of a job's commit as those of a commit.
+std::string NameInTable(const std::string& field) {
+  std::string name;
+  for (size_t i = 0; i < field.size(); ++i) {
+    if (field[i] == '[') i = std::min(field.find(']', i), field.size() - 1);
+    if (field[i] != ']') name += field[i];
+  }
+  absl::StrReplaceAll({{"mosaic.tiles.file.", "file."}}, &name);
+  return absl::StartsWith(name, "commit.") ? absl::StrCat("options", name.substr(6)) : name;
 }
 
 // The field as in the text of an answer: the last part of the path, if that is unambiguous.
@@ -265,7 +292,7 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   std::vector<std::pair<std::string, std::string>> found;  // the name in the text, and the flag
   const auto add = [&](const std::string& name, const char* flag) {
-    if (!Has(command, flag)) return;
+    if (OptionOf(command, flag) == nullptr) return;
     // A flag with its value says more than the flag alone.
     std::erase_if(found, [&](const auto& one) {
       return absl::StartsWith(flag, absl::StrCat(one.second, " "));
@@ -274,11 +301,22 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
                                    [&](const auto& one) { return one.second == flag; });
     if (!known) found.emplace_back(name, flag);
   };
-  const FieldFlag* best = nullptr;
+  const auto given = [&](const FieldFlag& one) {
+    const CLI::Option* const option = OptionOf(command, one.flag);
+    return option != nullptr && option->count() > 0;
+  };
+  // Of several flags of a field, the one that was given.
+  const auto stands_back = [&](const FieldFlag& one) {
+    return !given(one) &&
+           std::any_of(std::begin(kFields), std::end(kFields), [&](const auto& other) {
+             return std::strcmp(one.field, other.field) == 0 && given(other);
+           });
+  };
+  const std::string path = absl::StrCat(".", NameInTable(field), ".");
+  const FieldFlag* best = nullptr;  // says most
   for (const FieldFlag& one : kFields) {
-    const bool is =
-        absl::StrContains(absl::StrCat(".", field, "."), absl::StrCat(".", one.field, "."));
-    if (is && Has(command, one.flag) &&
+    if (absl::StrContains(path, absl::StrCat(".", one.field, ".")) &&
+        OptionOf(command, one.flag) != nullptr && !stands_back(one) &&
         (best == nullptr || std::strlen(one.field) > std::strlen(best->field)))
       best = &one;
   }
@@ -287,7 +325,7 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   std::string rest = text;
   for (const FieldFlag& one : kWords) absl::StrReplaceAll({{one.field, ""}}, &rest);
   for (const FieldFlag& one : kFields) {
-    if (Names(rest, one.field)) add(ShortName(one.field), one.flag);
+    if (Names(rest, one.field) && !stands_back(one)) add(ShortName(one.field), one.flag);
   }
   for (const FieldFlag& one : kWords) {
     if (absl::StrContains(text, one.field)) add("", one.flag);

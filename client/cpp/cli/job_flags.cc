@@ -249,13 +249,15 @@ v1::JobSpec JobFlags::Spec() const {
   return spec;
 }
 
-bool CanBeMade(Session& session, const v1::JobSpec& spec) {
+std::optional<v1::PlanJobResponse> PlanOf(Session& session, const v1::JobSpec& spec) {
   v1::PlanJobRequest request;
   *request.mutable_spec() = spec;
   v1::PlanJobResponse answer;
-  return CheckJob(session, spec,
-                  v1::JobService::NewStub(session.channel())
-                      ->PlanJob(session.Context().get(), request, &answer));
+  if (!CheckJob(session, spec,
+                v1::JobService::NewStub(session.channel())
+                    ->PlanJob(session.Context().get(), request, &answer)))
+    return std::nullopt;
+  return answer;
 }
 
 v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,8 +29,8 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how);
 /// Prints a refused job like Check; if the file is on this computer but not on the server, says
 /// what to do.
 bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& status);
-/// Whether the server would take the job; prints why not.
-bool CanBeMade(Session& session, const v1::JobSpec& spec);
+/// What the server would do of the job; nothing if it would not take it, and prints why not.
+std::optional<v1::PlanJobResponse> PlanOf(Session& session, const v1::JobSpec& spec);
 /// Records the warnings of a job as printed.
 std::set<std::string> WarningsOf(const v1::Job& job);
 

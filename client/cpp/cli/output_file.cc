@@ -12,29 +12,35 @@
 namespace octavo::cli {
 namespace {
 
-// An error number, 0 if there is no obstacle.
-int WhyNotWritable(const std::string& path) {
+std::string WithAdvice(int error) {
+  return absl::StrCat(std::strerror(error), error == ENOENT
+                                                ? "; make its folder, or give another name"
+                                                : "; give another name");
+}
+
+// Empty if there is no obstacle. An existing file is replaced, also the one that a link leads to.
+std::string WhyNotWritable(const std::string& path) {
   if (const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); fd >= 0) {
     ::close(fd);
     ::unlink(path.c_str());
-    return 0;
+    return "";
   }
-  if (errno != EEXIST) return errno;
+  if (errno != EEXIST) return WithAdvice(errno);
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return errno;
-  if (S_ISDIR(info.st_mode)) return EISDIR;
-  return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
+  if (::stat(path.c_str(), &info) != 0)
+    return errno == ENOENT ? "it is a link to a file that is not there; give another name"
+                           : WithAdvice(errno);
+  if (S_ISDIR(info.st_mode)) return WithAdvice(EISDIR);
+  return ::access(path.c_str(), W_OK) == 0 ? "" : WithAdvice(errno);
 }
 
 }  // namespace
 
 void CheckWritable(const std::string& flag, const std::string& path) {
-  const int error = WhyNotWritable(path);
-  if (error == 0) return;
-  throw CLI::ValidationError(
-      flag, absl::StrCat("is '", path, "', which cannot be written here: ", std::strerror(error),
-                         error == ENOENT ? "; make its folder, or give another name"
-                                         : "; give another name"));
+  const std::string why = WhyNotWritable(path);
+  if (why.empty()) return;
+  throw CLI::ValidationError(flag,
+                             absl::StrCat("is '", path, "', which cannot be written here: ", why));
 }
 
 }  // namespace octavo::cli

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "octavo/v1/job.grpc.pb.h"
 #include "octavo/v1/system.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
@@ -40,14 +42,16 @@ void DiscardVolumes(Session& session, const v1::Job& job) {
   }
 }
 
-bool SliceIsThere(const ReconFlags& flags, const v1::Volume& volume) {
-  return !flags.slice().has_value() || *flags.slice() < volume.shape(0);
+// Refuses a slice that the result will not have, before any work begins.
+void CheckSlice(const ReconFlags& flags, const v1::PlanJobResponse& plan) {
+  if (!flags.slice().has_value() || plan.shape().empty() || *flags.slice() < plan.shape(0)) return;
+  throw CLI::ValidationError(
+      "--slice", absl::StrCat("is ", *flags.slice(), "; allowed are 0 to ", plan.shape(0) - 1,
+                              ", the slices of the volume, which counts those of --rows from 0"));
 }
 
-// A missing slice is detected only here: show the middle one, since the work is done.
 bool WriteSlice(Session& session, const ReconFlags& flags, const v1::Volume& volume) {
-  const int64_t middle = volume.shape(0) / 2,
-                slice = SliceIsThere(flags, volume) ? flags.slice().value_or(middle) : middle;
+  const int64_t slice = flags.slice().value_or(volume.shape(0) / 2);
   const std::vector<float> values = ReadSlice(session, volume, slice);
   if (values.empty()) return false;
   if (!WritePng(flags.png(), GreysOf(values), volume.shape(1), volume.shape(2))) {
@@ -118,12 +122,6 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
     DiscardVolumes(session, job);
   } else if (!session.json) {
     PrintHeld(answer.volume().name());
-  }
-  if (!png.empty() && !tries && !SliceIsThere(flags, answer.volume())) {
-    std::cerr << "octavo: --slice is " << *flags.slice() << "; the volume has the slices 0 to "
-              << answer.volume().shape(0) - 1 << ": the middle one, "
-              << answer.volume().shape(0) / 2 << ", is in " << png << " instead\n";
-    session.exit_code = kFailed;
   }
 }
 
@@ -240,15 +238,17 @@ void RunOne(Session& session, const ReconFlags& flags) {
   if (series) return RunSeries(session, flags, std::move(spec), following);
   JobFlags asked = flags.job();
   asked.watch = false;  // below, where it can be interrupted
-  if (asked.plan || (commits && !flags.no_wait())) {
-    // What cannot be written in this format is refused before the result is computed, too.
-    v1::JobSpec planned = spec;
-    if (commits) *planned.mutable_commit() = *commit;
-    if (asked.plan) {
-      (void)asked.Submit(session, planned);
-      return;
-    }
-    if (!CanBeMade(session, planned)) return;
+  // What cannot be written in this format is refused before the result is computed, too.
+  v1::JobSpec planned = spec;
+  if (commits) *planned.mutable_commit() = *commit;
+  if (flags.slice().has_value() || (commits && !flags.no_wait() && !asked.plan)) {
+    const std::optional<v1::PlanJobResponse> plan = PlanOf(session, planned);
+    if (!plan.has_value()) return;
+    CheckSlice(flags, *plan);
+  }
+  if (asked.plan) {
+    (void)asked.Submit(session, planned);
+    return;
   }
   if (flags.no_wait()) {
     (void)asked.Submit(session, spec);

@@ -196,10 +196,11 @@ void ReconFlags::AddTo(CLI::App* app) {
       "of files) or Zarr, below a replay root of the server. Several, a pattern in quotes "
       "('scans/*.h5') or a folder of scans: each is a job whose result goes to "
       "--output-dir");
-  auto* output =
-      app->add_option("-o,--output", output_,
-                      "commit the result as this, below a storage root; the ending says the "
-                      "format: .zarr .npy .nrrd .nii .tiff .mat .h5");
+  auto* output = app->add_option(
+      "-o,--output", output_,
+      "commit the result as this, below a storage root; the ending says the "
+      "format: .zarr .npy .nrrd .nii .tiff .mat .h5. {scan} (the job's id), {index}, "
+      "{title} and {date} may stand in it");
   app->add_option("--output-dir", output_dir_,
                   "folder below a storage root of the server: each result is committed to it under "
                   "the name of its scan, in --format (default zarr). With several scans the "
@@ -394,10 +395,11 @@ void ReconFlags::AddTo(CLI::App* app) {
       "--prepare-only", prepare_only_,
       "the result is the prepared sinograms [row, angle, column], not reconstructed; --png "
       "shows one");
-  app->add_option("--stop-change", stop_change_,
-                  "stop when the image changes by less than this part");
+  app->add_option(
+      "--stop-change", stop_change_,
+      "stop when the image changes by less than this part, up to 1: 0.001 is a thousandth");
   app->add_option("--stop-residual", stop_residual_,
-                  "stop when the residual is this part of the data");
+                  "stop when the residual is this part of the data, up to 1");
   app->add_flag("--negative-to-zero", to_zero_, "mlem: negative data become 0");
   app->add_option("--batch", batch_,
                   "slices at a time; default: chosen from the memory that is free");

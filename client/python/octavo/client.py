@@ -339,6 +339,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                                            tell=functools.partial(errors.tell, job),
                                            open_ring=functools.partial(self.open_ring, job=job) if ring else None)
         errors.tell(job, pushed.doubts)
+        errors.told(job, pushed.implied)
         if pushed.result.done:
             now = self.job(job)
             if now.state in (job_pb2.JOB_STATE_CANCELLED, job_pb2.JOB_STATE_FAILED):

@@ -112,7 +112,7 @@ def normalize_bg(tomo: Any, air: int = 1, ncore: Optional[int] = None, nchunk: O
                  client: Optional[Client] = None) -> np.ndarray:
     """Each row of each projection divided by the line between the means of its `air` outermost columns at both ends, as tomopy.normalize_bg.
 
-    A mean of 0 or less, which TomoPy takes as 1, is taken as it is, and what is infinite then becomes 0 with an OctavoWarning.
+    An OctavoWarning tells of columns in which the object is seen. A mean of 0 or less, which TomoPy takes as 1, is taken as it is, and what is infinite then becomes 0 with an OctavoWarning.
     """
     return _one("tomo", tomo, out, client, lambda on: on.normalize_bg(air))
 
@@ -148,7 +148,8 @@ def retrieve_phase(tomo: Any, pixel_size: float = 1e-4, dist: float = 50, energy
 
     The filter is 1 / (1 + wavelength * dist * f^2 / (4 pi alpha)), f in cycles per length, so alpha = 1 / (4 pi^2 delta_beta): 1e-3 is a
     delta_beta of 25.3. TomoPy takes it half a step of f beside the frequencies of its transform, this at them: results differ by some
-    thousandths of small projections, and less of larger ones. pad=False, which TomoPy does not do either, is refused.
+    thousandths of small projections, and less of larger ones. pad=False, which TomoPy does not do either, is refused. Line integrals, of which the
+    logarithm was taken already, are an OctavoWarning, where air beside the object shows them.
     """
     return _one("tomo", tomo, out, client, lambda on: on.retrieve_phase(pixel_size, dist, energy, alpha, pad, delta_beta=delta_beta))
 
@@ -205,7 +206,8 @@ def sino_360_to_180(data: Any, overlap: float = 0, rotation: str = "left", *, ou
     """A scan over 360 degrees, with the axis near the "left" or "right" end of the rows, as one over 180 degrees of nearly twice the columns, as
     tomopy.sino_360_to_180. overlap  columns that both halves see, 2 or more; an odd last projection is dropped.
 
-    Parts of columns count, by linear interpolation, where TomoPy rounds. An overlap of 0 or 1, also TomoPy's default, is refused.
+    Parts of columns count, by linear interpolation, where TomoPy rounds. An overlap of 0 or 1, also TomoPy's default, is refused: 0 puts one half beside the
+    other, which fits only if the axis is at the very end of the rows. octavo.tomography finds the overlap (preparation(stitching=dict(axis_right=...))).
     """
     return _one("data", data, out, client, lambda on: on.sino_360_to_180(overlap, rotation))
 

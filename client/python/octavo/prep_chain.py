@@ -238,7 +238,8 @@ class Chain:
             raise ValueError(f"rotation is {short(rotation)}; expected 'left' or 'right', the side of the axis")
         if angles < 2:
             raise ValueError(f"{self._named} has {angles} projection; expected 2 or more, over 360 degrees")
-        columns_both = within("overlap", overlap, 2, columns, f"columns that both halves see, for {columns} columns")
+        columns_both = within("overlap", overlap, 2, columns, f"columns that both halves see, for {columns} columns: they must overlap, where TomoPy's 0 puts one "
+                              f"half beside the other. octavo.preparation(stitching=dict(axis_right={rotation == 'right'})) of octavo.tomography finds it")
         self._add(Step(Stage.STITCHING, stitching=dict(axis_right=rotation == "right", overlap=columns_both)))
         self.shape = (angles // 2, rows, columns + math.floor(columns - columns_both))
         if self.theta is not None:

@@ -486,6 +486,8 @@ class _ProjectionPusher(_Pusher):
             self.given, self.beyond = self.given + max(0, more), self.beyond + max(0, more)
         if not self.beyond:
             return []
+        self.implied.append(f"More frames were pushed than the {frames} of tomography.push.frames, which counts projections, flat and dark fields together, or some "
+                            "came after the end: they are left out, and counted as out_of_range_frames.")
         what = "(projections, flat and dark fields together: PushedProjections(frames=))"
         which = f"those with sequence number {self.first_beyond} and above are left out"
         return [f"{self.given} frames were given, the job takes {frames} {what}: {self.beyond} of them, {which}" if exact else

@@ -352,6 +352,19 @@ class Transaction final : public CommitTransaction {
   bool journalled_ = false, renaming_ = false, published_ = false;
 };
 
+// The error of a destination where something is. A commit replaces nothing and follows no link,
+// also none that leads to nothing.
+absl::Status Taken(const std::string& path) {
+  absl::Status taken = ErrnoStatus(EEXIST, "committing to", path);
+  std::error_code no_link;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, no_link);
+  if (no_link) return taken;
+  return WithInfo(
+      absl::Status(taken.code(), absl::StrCat(taken.message(), " (a link to '", target.string(),
+                                              "', which is not followed)")),
+      InfoOf(taken));
+}
+
 // Whether the server may make files in the folder, or in the first one above it that exists: told
 // before anything is computed or written for it.
 absl::Status CheckFolder(std::string folder) {
@@ -368,9 +381,9 @@ absl::Status CheckFolder(std::string folder) {
 absl::Status StoreImpl::Check(const std::string& destination, const WriterOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
   final = WithExtension(final, options);
-  if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
+  if (PathExists(final)) return Taken(final);
   const std::string side = final + ".json";  // CommitPaths::Side
-  if (IsSingleFile(options) && PathExists(side)) return ErrnoStatus(EEXIST, "committing to", side);
+  if (IsSingleFile(options) && PathExists(side)) return Taken(side);
   return CheckFolder(ParentOf(final));
 }
 
@@ -408,9 +421,8 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
                           .root = root,
                           .root_id = DirectoryId(root)};
   auto transaction = std::make_unique<Transaction>(this, paths, meta);  // releases both names
-  if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
-  if (!paths.folder && PathExists(paths.Side()))
-    return ErrnoStatus(EEXIST, "committing to", paths.Side());
+  if (PathExists(final)) return Taken(final);
+  if (!paths.folder && PathExists(paths.Side())) return Taken(paths.Side());
   if (PathExists(temporary)) return ErrnoStatus(EEXIST, "an earlier commit left", temporary);
   OCTAVO_RETURN_IF_ERROR(CheckFolder(ParentOf(final)));
   OCTAVO_RETURN_IF_ERROR(transaction->Start(resolved));

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <dirent.h>
 #include <fcntl.h>
+#include <map>
 #include <optional>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,15 +54,79 @@ std::optional<Numbered> DifferingNumber(const std::string& a, const std::string&
   return out;
 }
 
+constexpr char kAllTaken[] = " All are taken, in the order of their names.";
+
+/// A name with its numbers left out: names of one series have one.
+std::string KindOf(const std::string& name) {
+  std::string kind;
+  for (const char c : name) {
+    if (!IsDigit(c)) {
+      kind += c;
+    } else if (kind.empty() || kind.back() != '#') {
+      kind += '#';
+    }
+  }
+  return kind;
+}
+
+/// Names that differ in more than numbers from those that most are like.
+std::string DoubtKinds(const std::vector<std::string>& names) {
+  std::map<std::string, size_t> kinds;
+  for (const std::string& name : names) ++kinds[KindOf(name)];
+  if (kinds.size() < 2) return "";
+  // Of the most names; of several the one that comes first.
+  const std::string* usual = nullptr;
+  for (const std::string& name : names) {
+    if (usual == nullptr || kinds[KindOf(name)] > kinds[KindOf(*usual)]) usual = &name;
+  }
+  const size_t alike = kinds[KindOf(*usual)];
+  if (alike < 2) return "";  // names without an order of their own
+  const auto odd = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return KindOf(name) != KindOf(*usual);
+  });
+  return absl::StrCat("The names are not of one series: ", alike, " are as ", *usual, ", and ",
+                      names.size() - alike, " are not, the first of them ", *odd, ".", kAllTaken);
+}
+
+/// Numbers with zeros in front, in more than one width. `steps`: from each name to the next one.
+std::string DoubtWidths(const std::vector<std::string>& names, const std::vector<Numbered>& steps) {
+  size_t width = 0;  // of those that have zeros in front
+  for (size_t i = 0; i < names.size() && !steps.empty(); ++i) {
+    const std::string& name = names[i];
+    const size_t begin = steps[i == 0 ? 0 : i - 1].before.size();
+    size_t end = begin;
+    while (end < name.size() && IsDigit(name[end])) ++end;
+    const size_t digits = end - begin;
+    const bool padded = digits > 1 && name[begin] == '0';
+    if (width > 0 && (digits < width || (padded && digits > width))) {
+      return absl::StrCat("The numbers in the names have ", width, " digits up to ", names[i - 1],
+                          ", and ", digits, " in ", name, ": are they of one series?", kAllTaken);
+    }
+    if (padded) width = digits;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string DoubtNumbers(const std::vector<std::string>& names) {
+  if (std::string kinds = DoubtKinds(names); !kinds.empty()) return kinds;
   std::vector<Numbered> steps;
+  size_t odd = 0, jumps = 0;  // steps that are none of one number: the first, and how many
   for (size_t i = 1; i < names.size(); ++i) {
     auto step = DifferingNumber(names[i - 1], names[i]);
-    if (!step.has_value()) return "";
-    steps.push_back(*std::move(step));
+    if (step.has_value()) {
+      steps.push_back(*std::move(step));
+    } else if (jumps++ == 0) {
+      odd = i;
+    }
   }
+  if (jumps > 0 && jumps < steps.size()) {
+    return absl::StrCat("More than one number changes in the names from ", names[odd - 1], " to ",
+                        names[odd], ": are they several series in one folder?", kAllTaken);
+  }
+  if (jumps > 0) return "";
+  if (std::string widths = DoubtWidths(names, steps); !widths.empty()) return widths;
   int64_t least = 0, wider = 0;
   for (const Numbered& step : steps)
     least = least == 0 ? step.second - step.first : std::min(least, step.second - step.first);

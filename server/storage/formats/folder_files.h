@@ -41,9 +41,11 @@ absl::StatusOr<std::vector<std::shared_ptr<FolderFile>>> FolderFiles(const Uniqu
                                                                      const std::string& name,
                                                                      size_t most);
 
-/// What seems to be missing in a list of names in natural order that are numbered: a sentence, or
-/// "". Names count if they differ in one number alone; where the smallest step of the numbers is
-/// not always theirs, or is more than 1, files may be missing. Names the first gap.
+/// What seems to be wrong with a list of names in natural order that are numbered: a sentence, or
+/// "". It names the first that is odd: a name that differs from most in more than numbers; the
+/// place where more than one number changes, if one does mostly; numbers of another width, of those
+/// with zeros in front. Of names that differ in one number alone, the first gap: where the smallest
+/// step of the numbers is not always theirs, or is more than 1, files may be missing.
 std::string DoubtNumbers(const std::vector<std::string>& names);
 
 /// Whether `a` comes before `b` in natural order. Names that differ in leading zeros alone are

@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <deque>
 #include <hdf5.h>
 #include <memory>
-#include <set>
 #include <string>
 #include <sys/stat.h>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "server/storage/formats/flat_array.h"
 #include "server/storage/formats/format_inputs.h"
 #include "server/storage/hdf5/dataset_errors.h"
+#include "server/storage/hdf5/dataset_list.h"
 #include "server/storage/hdf5/hdf5_dataset.h"
 #include "server/storage/hdf5/hdf5_links.h"
 #include "server/storage/io/file_errors.h"
@@ -27,7 +26,7 @@ namespace {
 
 using Id = Hdf5Id;
 using Kind = ElementType::Kind;
-constexpr size_t kMostText = 32 << 20, kMostNames = 32, kMostPlaces = 10'000;
+constexpr size_t kMostText = 32 << 20, kMostNames = 32;
 constexpr int64_t kCacheBytes = 64 << 20;  // of decoded chunks
 constexpr int64_t kChunksTogether = 4096;
 
@@ -240,57 +239,6 @@ absl::Status AsVolumeError(const absl::Status& status) {
   return info.reason == Reason::kNone ? status : WithInfo(status, info);
 }
 
-/// The paths of the datasets in a file and its groups: the first kMostNames, and whether there are
-/// more, or were more places than are looked at. Links to other places are not followed.
-struct Datasets {
-  std::vector<std::string> paths;
-  bool more = false;
-
-  std::string Text() const {
-    return paths.empty() ? "none" : absl::StrCat(absl::StrJoin(paths, ", "), more ? ", ..." : "");
-  }
-};
-
-Datasets DatasetsOf(hid_t file) {
-  Datasets out;
-  const Id access = ConfinedAccess(H5P_LINK_ACCESS);
-  std::deque<std::string> groups{"/"};               // the nearest to the top first
-  std::set<std::pair<unsigned long, haddr_t>> seen;  // groups may hold each other
-  for (size_t looked_at = 0; !groups.empty(); groups.pop_front()) {
-    if (looked_at >= kMostPlaces) {
-      out.more = true;
-      break;
-    }
-    std::vector<std::string> names;
-    hsize_t at = 0;
-    H5Literate_by_name(
-        file, groups.front().c_str(), H5_INDEX_NAME, H5_ITER_INC, &at,
-        [](hid_t, const char* name, const H5L_info_t* link, void* to) -> herr_t {
-          auto& list = *static_cast<std::vector<std::string>*>(to);
-          if (link->type == H5L_TYPE_HARD) list.emplace_back(name);
-          return list.size() >= kMostPlaces ? 1 : 0;
-        },
-        &names, access.get());
-    looked_at += names.size() + 1;
-    for (const std::string& name : names) {
-      const std::string path = absl::StrCat(groups.front() == "/" ? "" : groups.front(), "/", name);
-      H5O_info_t object;
-      if (H5Oget_info_by_name2(file, path.c_str(), &object, H5O_INFO_BASIC, access.get()) < 0)
-        continue;
-      if (object.type == H5O_TYPE_GROUP && seen.emplace(object.fileno, object.addr).second)
-        groups.push_back(path);
-      if (object.type != H5O_TYPE_DATASET) continue;
-      if (out.paths.size() == kMostNames) {
-        out.more = true;
-        break;
-      }
-      out.paths.push_back(path);
-    }
-  }
-  H5Eclear2(H5E_DEFAULT);
-  return out;
-}
-
 /// The text /octavo that a commit wrote, or nothing.
 absl::StatusOr<std::optional<std::string>> OwnText(Hdf5Links& links) {
   OCTAVO_ASSIGN_OR_RETURN(const auto place, links.Find("/octavo"));
@@ -336,12 +284,12 @@ absl::Status OpenLocked(const OpenedInput& input, const VolumeInputOptions& opti
   OCTAVO_ASSIGN_OR_RETURN(const auto own, OwnText(*out->links));
   out->dataset = !options.dataset.empty() ? options.dataset : own.has_value() ? "/volume" : "";
   if (out->dataset.empty()) {
-    const Datasets all = DatasetsOf(opened);
-    if (all.paths.size() != 1 || all.more)
+    const Hdf5DatasetList all = ListHdf5Datasets(opened, kMostNames);
+    if (all.entries.size() != 1 || all.more)
       return InvalidField(FieldOf(options, "dataset"),
                           absl::StrCat("is missing; allowed are the paths of the datasets in ",
                                        name, ": ", all.Text()));
-    out->dataset = all.paths.front();
+    out->dataset = all.entries.front().path;
   }
   if (out->dataset[0] != '/') out->dataset.insert(0, 1, '/');
   OCTAVO_ASSIGN_OR_RETURN(const auto place, out->links->Find(out->dataset));
@@ -349,7 +297,7 @@ absl::Status OpenLocked(const OpenedInput& input, const VolumeInputOptions& opti
     return InvalidField(FieldOf(options, "dataset"),
                         absl::StrCat("is '", options.dataset, "', which ", name,
                                      " does not have; allowed are the paths of its datasets: ",
-                                     DatasetsOf(opened).Text()));
+                                     ListHdf5Datasets(opened, kMostNames).Text()));
   OCTAVO_ASSIGN_OR_RETURN(out->data,
                           Hdf5Dataset::Open(*out->links, *place, out->dataset, kCacheBytes));
   const hid_t data = out->data->id();

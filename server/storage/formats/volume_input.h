@@ -85,7 +85,7 @@ struct VolumeInputInfo {
   std::string value_unit;                     // "" = the file does not say
   std::map<std::string, std::string> labels;  // texts of the file, by its own names
   std::vector<std::string> notes;             // sentences: what was left out or needs a look
-  std::string numbering;  // of the notes, the one that names missing files; "" = none
+  std::string numbering;  // of the notes, the one that doubts the names of the files; "" = none
   /// All metadata, of files that a commit of Octavo wrote. `axes` above are then named by it.
   std::optional<VolumeMeta> octavo;
 

@@ -9,6 +9,7 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/hdf5/checked_read.h"
+#include "server/storage/hdf5/dataset_list.h"
 #include "server/storage/io/open_beneath.h"
 #include "server/storage/projections/hdf5_chunks.h"
 #include "server/storage/projections/hdf5_filters.h"
@@ -20,6 +21,7 @@ namespace {
 using Id = Hdf5Id;
 constexpr int64_t kMostNumbers = int64_t{1} << 24;
 constexpr size_t kMostText = 4096;
+constexpr size_t kMostListed = 10, kMostLooked = 1000;  // datasets, in an error and for it
 
 const char* NameOfClass(hid_t type) {
   switch (H5Tget_class(type)) {
@@ -253,8 +255,14 @@ std::string Hdf5Reader::Text(const std::string& name) {
 
 absl::StatusOr<Hdf5Place> Hdf5Reader::FindDatasetLocked(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(auto place, links_->Find(name));
-  if (!place.has_value())
-    return BadProjections(path_, name, "is missing", "a dataset of this name");
+  if (!place.has_value()) {
+    OCTAVO_ASSIGN_OR_RETURN(const auto root, links_->Find("/"));
+    Hdf5DatasetList there;
+    if (root.has_value()) there = ListHdf5Datasets(root->file, kMostLooked);
+    there.KeepLargest(kMostListed);
+    return BadProjections(path_, name, "is missing",
+                          absl::StrCat("are the datasets of the file: ", there.Text()));
+  }
   return *std::move(place);
 }
 

@@ -225,6 +225,24 @@ absl::Status CheckFrameShape(const std::string& path, const FrameArray& a) {
       absl::StrCat("1 to ", kMostFrames, " frames of 1 to ", kMostExtent, " rows and columns"));
 }
 
+bool TellAxes(const std::string& unsaid, ProjectionParts* parts) {
+  const FrameArray& array = *parts->array[0];
+  const int64_t angles = array.shape[0];
+  const std::string taken = absl::StrCat(unsaid, "; taken as [angle, row, column]");
+  if (angles < 2) return false;
+  if (angles == array.shape[1]) {
+    parts->doubts.push_back(absl::StrCat(
+        taken,
+        ". It has as many angles as rows: of sinograms [row, angle, column], as Octavo "
+        "writes them, the result is wrong; swap the first two axes of such."));
+  } else if (angles == array.shape[2]) {
+    parts->notes.push_back(absl::StrCat(taken, ", of which it has as many angles as columns"));
+  } else {
+    return false;
+  }
+  return true;
+}
+
 absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
     ProjectionParts parts, const ProjectionOptions& options) {
   const std::string& path = parts.path;
@@ -265,9 +283,19 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
     where = "angles_rad";
   }
   if (std::ssize(parts.angles) != info.projections) {
-    return BadProjections(path, where, absl::StrCat("has ", parts.angles.size(), " values"),
-                          absl::StrCat(info.projections, ", one per projection of ", data.dataset,
-                                       ", whose axes are [angle, row, column]"));
+    const auto angles = std::ssize(parts.angles);
+    const char* const other = angles == info.rows      ? "row"
+                              : angles == info.columns ? "column"
+                                                       : nullptr;
+    return BadProjections(
+        path, where, absl::StrCat("has ", angles, " values"),
+        absl::StrCat(
+            info.projections, ", one per projection of ", data.dataset,
+            ", whose axes are taken as [angle, row, column]",
+            other == nullptr
+                ? ""
+                : absl::StrCat("; as many as it has ", other,
+                               "s: if that axis is the one of the angles, make it the first")));
   }
   std::optional<double> unit;
   switch (options.angle_unit) {

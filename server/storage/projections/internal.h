@@ -71,6 +71,11 @@ struct ProjectionParts {
 absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
     ProjectionParts parts, const ProjectionOptions& options);
 
+/// Tells that the axes of the projections are taken in the usual order, where nothing says what
+/// they are (`unsaid`), and another axis is as long as that of the angles: nothing else would show
+/// a mistake. A doubt where that is the axis of rows, because sinograms lie so. Whether it told.
+bool TellAxes(const std::string& unsaid, ProjectionParts* parts);
+
 /// Radians of one of the unit of a file's angles, "" = degrees; nothing for a unit of something
 /// else.
 std::optional<double> RadiansOf(absl::string_view unit);

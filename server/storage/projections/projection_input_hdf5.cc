@@ -76,10 +76,15 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(
   const std::string data = options.projections.empty() ? "/exchange/data" : options.projections;
   OCTAVO_ASSIGN_OR_RETURN(parts.array[kProjection], file->Frames(data, /*flat=*/false));
   // All other fields assume the order "theta:y:x".
-  if (const std::string axes = file->TextAttribute(data, "axes");
-      !axes.empty() && !absl::StartsWith(axes, "theta:") && !absl::StartsWith(axes, "angle"))
+  const std::string axes = file->TextAttribute(data, "axes");
+  if (!axes.empty() && !absl::StartsWith(axes, "theta:") && !absl::StartsWith(axes, "angle"))
     return BadProjections(parts.path, absl::StrCat(data, "@axes"), absl::StrCat("is '", axes, "'"),
                           "theta:y:x");
+  if (axes.empty())
+    (void)TellAxes(absl::StrCat(data,
+                                " has no attribute axes, such as theta:y:x, which would say "
+                                "what its axes are"),
+                   &parts);
   OCTAVO_ASSIGN_OR_RETURN(const std::string flats,
                           Optional(*file, options.flats, "/exchange/data_white"));
   if (!flats.empty()) {

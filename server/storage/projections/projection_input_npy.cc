@@ -157,23 +157,16 @@ absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path,
   return LoadDoubles(bytes.data(), file.type, count);
 }
 
-/// Without metadata of Octavo's the order of the axes is the usual one. Octavo's own sinograms have
-/// another one; where both have as many angles as rows, nothing else would show a mistake.
+/// Without metadata of Octavo's the order of the axes is the usual one, whatever it is in the file.
 void TellOfAxes(MetadataFile metadata, ProjectionParts* parts) {
-  const FrameArray& array = *parts->array[0];
-  const std::string taken = absl::StrCat(
-      metadata == MetadataFile::kNone
-          ? absl::StrCat("There is no ", array.dataset, ".json, which would say")
-          : absl::StrCat(array.dataset, ".json is another program's, and does not say"),
-      " what the axes of ", array.dataset, " are; taken as [angle, row, column]");
-  if (array.shape[0] == array.shape[1] && array.shape[0] > 1) {
-    parts->doubts.push_back(absl::StrCat(
-        taken,
-        ". It has as many angles as rows: of sinograms [row, angle, column], as Octavo "
-        "writes them, the result is wrong."));
-  } else {
-    parts->notes.push_back(taken);
-  }
+  const std::string& name = parts->array[0]->dataset;
+  const std::string unsaid =
+      absl::StrCat(metadata == MetadataFile::kNone
+                       ? absl::StrCat("There is no ", name, ".json, which would say")
+                       : absl::StrCat(name, ".json is another program's, and does not say"),
+                   " what the axes of ", name, " are");
+  if (!TellAxes(unsaid, parts))
+    parts->notes.push_back(absl::StrCat(unsaid, "; taken as [angle, row, column]"));
 }
 
 }  // namespace

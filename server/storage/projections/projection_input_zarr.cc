@@ -214,6 +214,9 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));
   if (image) {
     OCTAVO_RETURN_IF_ERROR(TakeGroupMetadata(group, roots, &parts));
+  } else {
+    (void)TellAxes(absl::StrCat("Nothing says what the axes of ", parts.array[0]->dataset, " are"),
+                   &parts);
   }
   const std::pair<const std::string*, const char*> further[] = {
       {nullptr, ""}, {&options.flats, "data_white"}, {&options.darks, "data_dark"}};

@@ -309,6 +309,8 @@ TEST_P(TomographyTest, RefusesWhatItCannotDo) {
   refused([](auto& c) { c.has_min = c.has_max = true, c.min_value = 3; },
           "min_value: is 3; allowed up to max_value (0)");
   refused([](auto& c) { c.stop_change = -1; }, "stop_change: is -1");
+  refused([](auto& c) { c.stop_change = 5; }, "stop_change: is 5; allowed 0 (never) to 1");
+  refused([](auto& c) { c.stop_residual = 1.1; }, "stop_residual: is 1.1; allowed 0 (never) to 1");
   refused([](auto& c) { c.ratio_floor = 0; }, "ratio_floor: is 0");
   refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.has_min = true; },
           "min_value: only sirt, mlem and tv have bounds");

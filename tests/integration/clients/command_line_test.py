@@ -441,13 +441,13 @@ class CommandLine(DaemonTest):
 
         flags = ("recon", "slices.npy", "--angles", "0:172.5:24", "--transmissions")
         picture = os.path.join(self.daemon.directory, "slice.png")
-        code, out, error = self.octavo(*flags, "--png", picture, "--slice", "6", "-o", "recon.npy")
-        self.assertEqual(code, 1)
-        self.assertIn(f"octavo: --slice is 6; the volume has the slices 0 to 5: the middle one, 3, is in {picture} instead\n", error)
-        self.assertIn(f"{picture}  slice 3\n", out)
-        self.assertEqual(np.load(os.path.join(self.daemon.root, "recon.npy")).shape, (6, 32, 32))
-        with open(picture, "rb") as file:
-            self.assertTrue(file.read().startswith(b"\x89PNG"))
+        for more, slices in (((), 6), (("-o", "recon.npy"), 6), (("--rows", "1:5"), 4), (("--bin", "2"), 3), (("--prepare-only",), 6), (("--plan",), 6)):
+            with self.subTest(more):
+                code, out, error = self.octavo(*flags, "--png", picture, "--slice", str(slices), *more)
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn(f"--slice: is {slices}; allowed are 0 to {slices - 1}, the slices of the volume", error)
+        self.assertFalse(os.path.exists(picture))
+        self.assertFalse(os.path.exists(os.path.join(self.daemon.root, "recon.npy")))
         done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *flags, "--png", picture, "-o", "unseen.npy"], capture_output=True,
                               text=True, timeout=60, preexec_fn=no_room)
         self.assertEqual((done.returncode, done.stderr), (1, f"octavo: could not write {picture}\n"))

@@ -420,6 +420,26 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --samples u8 --window 1:0", "--window: is '1:0'; allowed LOW:HIGH, finite numbers, high above low"),
     row(f"{RECON} --samples u8 --window 0:1e300", "tomography.samples.high: is 1e+300; allowed", "--window", code=1),
     row("recon {tomo} --no-wait", "--no-wait requires --output"),
+    row("recon {tomo} -o link.npy", "{root}/link.npy: File exists (a link to 'nothing.npy', which is not followed)", "[DESTINATION_EXISTS] (--output)", code=1),
+    row("recon {tomo} --png {outside}/link.png", "--png: is '{outside}/link.png', which cannot be written here: it is a link to a file that is not there; give another name"),
+    row(f"{RECON} --algorithm sirt --stop-change 5", "tomography.reconstruction.stop_change: is 5; allowed 0 (never) to 1", "(--stop-change)", code=1),
+    row(f"{RECON} --algorithm cgls --stop-residual 2", "tomography.reconstruction.stop_residual: is 2; allowed 0 (never) to 1", "(--stop-residual)", code=1),
+    # The answers name the fields of the contract, and these flags.
+    row("recon {tomo} --series 40 -o x.npy", "tomography.series.projections: is 40", "(--series)", code=1),
+    row("recon {tomo} --series 70000", "tomography.series.projections: is 70000; allowed 1 to 65535", "(--series)", code=1),
+    row("recon {tomo} {tomo} --tile-columns 0,20 --tile-search 1000", "tomography.mosaic.search: is 1000; allowed", "(--tile-search)", code=1),
+    row("recon {tomo} {tomo} --tile-columns 0,1e7", "first_column", "allowed", "--tile-columns", code=1),
+    row("recon {tomo} counts.npy --tile-columns 0,20 --flats -,none.npy --angles 0:165:12", "flats", "(--flats)", code=1),
+    row(f"{RECON} --priority 500", "priority: is 500; allowed -100 to 100", "(--priority)", code=1),
+    row(f"{RECON} --group " + 129 * "g", "group: has 129 characters; allowed 128", "(--group)", code=1),
+    row(f"{RECON} -o x.npy --codec gzip", "codec: is given, and the format is npy; allowed with zarr", "(--codec)", code=1),
+    row("recon {tomo} -o x.npy --codec gzip --no-wait", "commit.codec: is given, and the format is npy; allowed with zarr", "(--codec)", code=1),
+    row("recon {tomo} --output-dir d --format hdf5 --codec zstd", "commit.codec: is ZSTD; allowed for hdf5 is GZIP", "(--codec)", code=1),
+    row("recon {tomo} --output-dir ../x", "commit.destination", "holds '..'", "(--output-dir)", code=1),
+    row(f"{RECON} -o x_{{{{name}}}}.npy", "'{{name}}' is no template field; allowed are {{scan}} {{index}} {{index:05}} {{title}} {{date}}", "(--output)", code=1),
+    row("recon {tomo} -o x_{{scan.npy --no-wait", "'{{scan.npy' is no template field; allowed are {{scan}} {{index}}", "(--output)", code=1),
+    row(f"{RECON} -o x}}}}.npy", "has a '}}' without a '{{'", "(--output)", code=1),
+    row("recon {tomo} --output-dir d_{{scam}}", "'{{scam}}' is no template field; allowed are {{scan}}", "(--output-dir)", code=1),
     row("recon counts.npy --png {outside}/x.png", "angles are not given", "(--angles, --angles-file)", code=1),
     row(f"{RECON} --stitch-left --center 15", "tomography.center.pixels: is given with stitching, where the overlap says where the axis is", "--center", code=1),
     row(f"{RECON} --stitch-left --center auto", "tomography.center.search_method: is given with stitching", "--center", code=1),
@@ -519,6 +539,8 @@ class Programs(DaemonTest, Mistakes):
             self.program("octavo", [row("info", words)], environment={"OCTAVO_ADDRESS": address})
 
     def test_reconstructions(self):
+        os.symlink("nothing.npy", os.path.join(self.daemon.root, "link.npy"))
+        os.symlink("nothing.png", os.path.join(self.names["outside"], "link.png"))
         angles = np.arange(12) * 15.0
         with h5py.File(os.path.join(self.daemon.root, "tomo.h5"), "w") as file:
             file["exchange/data"] = np.full((12, 2, 32), 900, np.uint16)

@@ -212,8 +212,8 @@ class VolumeInputs(VolumeFiles):
             file["one"], file["two"], file["text"] = np.zeros((2, 3)), np.zeros(3, "S5"), "x"
             file["enum"] = np.zeros(3, bool)
             file["external"] = h5py.ExternalLink("a.h5", "/group/data")
-        self.assertEqual(self.refused(self.path("b.h5"), "the datasets in b.h5: /enum, /one, /text, /two")["field"], "dataset")
-        self.refused(self.path("b.h5"), "which b.h5 does not have", dataset="/three")
+        self.assertEqual(self.refused(self.path("b.h5"), "the datasets in b.h5: /enum [3], /one [2, 3], /text, /two [3]")["field"], "dataset")
+        self.refused(self.path("b.h5"), "which b.h5 does not have; allowed are the paths of its datasets: /enum [3], ", dataset="/three")
         self.assertEqual(self.refused(self.path("b.h5"), "/two, its type is of class 3", dataset="/two")["reason"], "UNSUPPORTED_FILE")
         self.assertEqual(self.refused(self.path("b.h5"), "", dataset="/external")["reason"], "UNSUPPORTED_FILE")
         self.check(self.path("b.h5"), array.astype(array.dtype.newbyteorder("<")), dataset="/external", roots=[os.path.realpath(self.folder)])

@@ -86,6 +86,52 @@ class ProjectionFiles(DaemonTest):
                     tifffile.imwrite(self.at("white.tif"), flats, photometric="minisblack")
                     np.testing.assert_array_equal(self.volume(path="scan", flats="white.tif", darks="dark", angles="a.npy"), self.wanted[code])
 
+    def warned(self, **file):
+        """Warnings of the plan."""
+        return list(self.client.plan_job(octavo.tomography(dict(file))).warnings)
+
+    def test_names_of_another_series(self):
+        self.folder("mixed", self.scan("u2")[0][:-2])
+        tifffile.imwrite(self.at("white_of_mixed.tif"), self.scan("u2")[1], photometric="minisblack")
+        for name, odd in (("flat_1.tif", "22 are as frame_1.tif, and 2 are not, the first of them flat_1.tif"),
+                          ("frame_1_b.tif", "22 are as frame_1.tif, and 2 are not, the first of them frame_1_b.tif")):
+            more = [name, name.replace("1", "2")]
+            for one in more:
+                tifffile.imwrite(self.at("mixed", one), self.scan("u2")[0][0])
+            found = self.warned(path="mixed", angles="a.npy", flats="white_of_mixed.tif")
+            self.assertEqual(len([text for text in found if odd in text]), 1, found)
+            for one in more:
+                os.remove(self.at("mixed", one))
+
+    def test_axes_that_nothing_tells(self):
+        square = np.ones((COUNT, COUNT, COLUMNS), np.float32)
+        with h5py.File(self.at("square.h5"), "w") as file:
+            file["exchange/data"], file["exchange/theta"] = square, np.linspace(0, 180, COUNT, endpoint=False)
+        told = "/exchange/data has no attribute axes, such as theta:y:x, which would say what its axes are; taken as [angle, row, column]. It has as many angles as rows"
+        self.assertEqual(len([text for text in self.warned(path="square.h5") if told in text]), 1)
+        with h5py.File(self.at("square.h5"), "a") as file:
+            file["exchange/data"].attrs["axes"] = "theta:y:x"
+        self.assertEqual([text for text in self.warned(path="square.h5") if "axes" in text], [])
+        # Sinograms of few rows: the angles say that something is wrong, and the shape what.
+        with h5py.File(self.at("sinograms.h5"), "w") as file:
+            file["exchange/data"], file["exchange/theta"] = np.ones((ROWS, COUNT, COLUMNS), np.float32), np.linspace(0, 180, COUNT, endpoint=False)
+        self.refused(f"/exchange/theta has {COUNT} values; allowed {ROWS}, one per projection of /exchange/data, whose axes are taken as [angle, row, column]; as many as it "
+                     "has rows: if that axis is the one of the angles, make it the first", path="sinograms.h5")
+
+    def test_a_dataset_that_is_missing(self):
+        with h5py.File(self.at("names.h5"), "w") as file:
+            for i in range(12):
+                file[f"about/{i:02}"] = i
+            file["exchange/data"], file["exchange/theta"] = np.ones((COUNT, ROWS, COLUMNS), np.float32), np.linspace(0, 180, COUNT, endpoint=False)
+        there = f"allowed are the datasets of the file: /exchange/data [{COUNT}, {ROWS}, {COLUMNS}], /exchange/theta [{COUNT}], /about/00, "
+        for wrong in (dict(projections="/exchange/dtaa"), dict(flats="/exchange/white"), dict(angles="/exchange/angles")):
+            name = next(iter(wrong.values()))
+            self.refused(f"{name} is missing; {there}", reason="BAD_PROJECTIONS", path="names.h5", **wrong)
+        done = self.command("recon", "names.h5", "--data", "/exchange/dtaa", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"/exchange/dtaa is missing; {there}", done.stderr)
+        self.assertIn("/about/07, ... [BAD_PROJECTIONS]", done.stderr)
+
     def test_files_of_pages(self):
         for code in TYPES:
             projections, flats, darks = self.scan(code)

@@ -97,6 +97,45 @@ class Doubts(DaemonTest):
         self.assertIn(TOGETHER, text)
         self.assertIn("--angles", text[text.index(TOGETHER):])
 
+    def test_angles_that_do_not_fit_where_the_axis_is_searched(self):
+        """A search finds some axis, and would end with it, or with a word about opposite projections alone."""
+        order = np.random.default_rng(2).permutation(120)
+        for name, fields in (("full_as_half.h5", dict(degrees=FULL, told=FULL / 2)), ("shuffled.h5", dict(degrees=HALF, order=order))):
+            with self.subTest(name):
+                found = [one for one in self.warned(self.save(name, **fields), center="auto") if TOGETHER in one]
+                self.assertEqual(len(found), 1, found)
+        self.save("radians.h5", HALF, told=np.deg2rad(HALF))
+        for arguments in ((), ("--center", "vo")):
+            result = self.command("recon", "radians.h5", *arguments, check=False)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("makes the angles 0 to 3.11541 degrees", result.stderr)
+            self.assertIn("These look like radians", result.stderr)
+            self.assertIn("--degrees, --radians", result.stderr)
+        self.assertIn("these look like radians", self.text("radians.h5", "--center", "61.3"))
+        self.assertEqual(self.warned(self.save("sound.h5", HALF), center="auto"), [])
+        self.assertEqual(self.warned(self.save("sound.h5", FULL), center="auto"), [])
+
+    def test_values_of_which_none_is_finite(self):
+        made = lines(HALF, 127, 61.3)
+        path = os.path.join(self.daemon.root, "nan.h5")
+        with h5py.File(path, "w") as file:
+            file["exchange/data"] = np.full(made.shape, np.nan, np.float32)
+            file["exchange/theta"] = HALF
+        for arguments in (("--center", "61"), ("--center", "61", "--sinograms"), ("--center", "61", "--no-log", "--rows", "2:4"), ()):
+            with self.subTest(arguments):
+                result = self.command("recon", "nan.h5", *arguments, check=False)
+                self.assertEqual(result.returncode, 1, result.stderr + result.stdout)
+                rows = 2 if "--rows" in arguments else 6
+                self.assertIn(f"all {120 * rows * 127} values of its projections", result.stderr + result.stdout)
+        with h5py.File(path, "a") as file:
+            file["exchange/data"][3] = np.exp(-made[3])
+        self.assertIn(f"{119 * 6 * 127} values of the input were not finite", self.text("nan.h5", "--center", "61"))
+
+    def test_an_object_in_the_columns_of_air(self):
+        self.save("air.h5", HALF)
+        self.assertIn("preparation.air_left is 40, and columns 0 to 39 of the detector show no air alone", self.text("air.h5", "--air", "40,4", "--center", "61.3"))
+        self.assertNotIn("no air alone", self.text("air.h5", "--air", "4,4", "--center", "61.3"))
+
     def test_an_axis_in_binned_columns(self):
         name = self.save("half.h5", HALF)
         for bins, given in ((2, 30.4), (4, 15.1), (4, 30.0), (4, 45.0)):

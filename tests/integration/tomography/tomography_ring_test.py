@@ -275,10 +275,16 @@ class TomographyRing(DaemonTest):
         fewer = self.frames[:24]
         for given in (self.listed, octavo.projection_frames(self.frames[5:], self.theta, self.frames[2:5], self.frames[:2])):
             name = self.submit(fewer)
-            with self.assertWarnsRegex(octavo.OctavoWarning, "frames were given, the job takes 24"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
                 result = self.client.push_projections(name, given, ring=True)
+                end = self.client.wait_job(name, check=False)
             self.assertEqual((result.done, result.missing), (True, []))
-            self.client.wait_job(name, check=False)
+            # The server knows how many of them came before the ring ended, this side how many there are: one of them tells.
+            told = [str(warning.message) for warning in caught if "left out" in str(warning.message)]
+            self.assertEqual(len(told), 1, told)
+            self.assertIn("frames were given, the job takes 24", told[0])
+            self.assertTrue(any("More frames were pushed than the 24 of tomography.push.frames" in text for text in end.warnings), end.warnings)
 
     def test_a_job_that_has_all_takes_nothing_and_says_so(self):
         push = octavo.PushedProjections(rows=3, columns=40, frames=len(self.frames))

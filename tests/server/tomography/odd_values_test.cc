@@ -320,6 +320,74 @@ TEST_F(OddValuesTest, ABeamThatChangesIsTold) {
   EXPECT_THAT(changed({}, 0.5), IsEmpty());
 }
 
+TEST_F(OddValuesTest, AnObjectInTheColumnsOfAirIsTold) {
+  auto& config = spec_.preparation.config;
+  for (const DType dtype : {DType::kU16, DType::kF32}) {
+    for (const double noise : {0.0, 1.0, 3.0}) {
+      Scan scan({.dtype = dtype, .noise = noise}, random_);  // the disc covers columns 25 to 135
+      const auto told = [&](int64_t left, int64_t right, int64_t bin = 1) {
+        config.air_left = left, config.air_right = right, config.bin_columns = bin;
+        return Told(scan);
+      };
+      for (const int64_t air : {1, 5, 20}) EXPECT_THAT(told(air, air), IsEmpty()) << air;
+      EXPECT_THAT(told(60, 5),
+                  ElementsAre(AllOf(HasSubstr("preparation.air_left is 60, and columns 0 to 59"),
+                                    Not(HasSubstr("air_right is")),
+                                    HasSubstr("in 16 of the 16 projections"))));
+      EXPECT_THAT(told(5, 15, 4),
+                  ElementsAre(HasSubstr("preparation.air_right is 15, and columns 100 to 159")));
+      EXPECT_THAT(told(70, 70),
+                  ElementsAre(AllOf(HasSubstr("air_left is 70"), HasSubstr("air_right is 70"))));
+      // Of the columns that are chosen.
+      spec_.columns = {.begin = 40, .end = 160, .step = 1};
+      EXPECT_THAT(told(5, 0), ElementsAre(HasSubstr("columns 40 to 44")));
+      spec_.columns = {};
+    }
+  }
+  // Transmissions that stay so, as octavo.prep.normalize_bg makes them.
+  Scan transmissions({.dtype = DType::kF32,
+                      .flats = 0,
+                      .darks = 0,
+                      .white = 1,
+                      .dark = 0,
+                      .noise = 0,
+                      .uneven = 0},
+                     random_);
+  spec_.preparation.ignore_fields = true;
+  config.minus_log = false;
+  config.bin_columns = 1;
+  config.air_left = config.air_right = 10;
+  EXPECT_THAT(Told(transmissions), IsEmpty());
+  config.air_left = 50;
+  EXPECT_THAT(Told(transmissions), ElementsAre(HasSubstr("air_left is 50")));
+  spec_.preparation.already_sinograms = true;
+  EXPECT_THAT(Told(transmissions), IsEmpty()) << "air of line integrals is 0";
+}
+
+TEST_F(OddValuesTest, LineIntegralsWhosePhaseWouldBeRetrievedAreTold) {
+  Scan::Options options = {
+      .dtype = DType::kF32, .flats = 0, .darks = 0, .white = 1, .dark = 0, .noise = 0, .uneven = 0};
+  spec_.preparation.ignore_fields = true;
+  spec_.preparation.config.minus_log = false;
+  Scan scan(options, random_);
+  spec_.preparation.config.phase.enabled = true;
+  EXPECT_THAT(Told(scan), IsEmpty()) << "transmissions";
+  scan.Changed(FrameKind::kProjection,
+               [](int64_t, int64_t, double value) { return -std::log(value); });
+  EXPECT_THAT(Told(scan), ElementsAre(AllOf(HasSubstr("about 0 beside the object and up to 1.7"),
+                                            HasSubstr("Phase retrieval (preparation.phase) takes "
+                                                      "transmissions"))));
+  spec_.preparation.config.phase.enabled = false;
+  EXPECT_THAT(Told(scan), IsEmpty()) << "they are sinograms";
+}
+
+TEST_F(OddValuesTest, ValuesOfWhichNoneIsFiniteAreTold) {
+  Scan scan({.dtype = DType::kF32}, random_);
+  scan.Changed(FrameKind::kProjection, [](int64_t, int64_t, double) { return std::nan(""); });
+  EXPECT_THAT(Told(scan), ElementsAre(AllOf(HasSubstr("None of the values of the 16 projections"),
+                                            HasSubstr("preparation.not_finite_value"))));
+}
+
 TEST_F(OddValuesTest, FieldsThatAreTheProjectionsAreTold) {
   for (const FrameKind kind : {FrameKind::kFlat, FrameKind::kDark}) {
     Scan scan({.flats = 60, .darks = 60}, random_);

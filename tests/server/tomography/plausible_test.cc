@@ -190,6 +190,13 @@ TEST_F(TomographyPlausibleTest, RadiansTakenAsDegreesAreRefusedWhereNobodySaidTh
       const Implausible said = FindImplausible(c.spec, c.info);
       EXPECT_THAT(said.refusal(), IsOk()) << "somebody said degrees";
       EXPECT_THAT(said.warnings, ElementsAre(HasSubstr("these look like radians")));
+      // Opposite projections, which a search compares, are half a turn apart.
+      c.spec.center.find = true;
+      const Implausible searched = FindImplausible(c.spec, c.info);
+      EXPECT_THAT(searched.refusal(),
+                  IsError(absl::StatusCode::kInvalidArgument, "These look like radians"));
+      EXPECT_EQ(InfoOf(searched.refusal()).field, "tomography.file.angle_unit");
+      EXPECT_THAT(searched.warnings, IsEmpty());
     }
   }
 }

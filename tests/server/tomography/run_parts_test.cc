@@ -325,11 +325,31 @@ TEST(AxisFinderTest, ProjectionsThatDoNotFitTheAnglesAndAGivenAxisAreTold) {
   }
 }
 
+// A search finds some axis for wrong angles, too.
+TEST(AxisFinderTest, ProjectionsThatDoNotFitTheAnglesAreToldWhereTheAxisIsSearched) {
+  TomographySpec spec = DiscSpec();
+  spec.center = {.pixels = {}, .find = true, .automatic = true};
+  const auto told = Contains(HasSubstr("The projections do not fit together: with the axis at"));
+  for (const double noise : {0.0, 0.01, 0.03}) {
+    Scan full{.angles = Turn(360, 120), .axis = 30.25, .noise = noise};
+    EXPECT_THAT(WarningsOf(full, spec, std::nullopt), Not(told)) << noise;
+    full.told = Turn(180, 120);
+    EXPECT_THAT(WarningsOf(full, spec, std::nullopt), told) << "a full turn as half a one";
+    Scan half{.angles = Turn(180, 120), .axis = 30.25, .noise = noise};
+    EXPECT_THAT(WarningsOf(half, spec, std::nullopt), Not(told)) << noise;
+    half.told = half.angles;
+    std::shuffle(half.angles.begin(), half.angles.end(), std::mt19937(3));
+    EXPECT_THAT(WarningsOf(half, spec, std::nullopt), told) << "in another order";
+  }
+}
+
 TEST(AxisFinderTest, SoundScansAreNotDoubted) {
   std::vector<double> golden;
   for (int64_t i = 0; i < 89; ++i)
     golden.push_back(static_cast<double>(i) * testing::kPi * 0.618034);
   const TomographySpec spec = DiscSpec();
+  TomographySpec searches = spec;
+  searches.center = {.pixels = {}, .find = true, .automatic = true};
   const std::vector<std::vector<double>> all = {Turn(180, 20),  Turn(180, 61),  Turn(180, 400),
                                                 Turn(360, 40),  Turn(360, 121), Turn(720, 160),
                                                 Turn(200, 100), golden};
@@ -341,6 +361,9 @@ TEST(AxisFinderTest, SoundScansAreNotDoubted) {
                         .discs = {{0, 0, radius}, {radius / 3, radius / 5, radius / 4, 0.05}},
                         .noise = noise};
         EXPECT_THAT(WarningsOf(scan, spec, 31.2), IsEmpty())
+            << "scan " << i << ", noise " << noise << ", radius " << radius;
+        EXPECT_THAT(WarningsOf(scan, searches, std::nullopt),
+                    Not(Contains(HasSubstr("do not fit together"))))
             << "scan " << i << ", noise " << noise << ", radius " << radius;
       }
     }
@@ -415,6 +438,32 @@ TEST(ResultVolumeTest, BatchesBecomeOneVolumeInMemoryOrOnDisk) {
     EXPECT_EQ(report.high, 0);
     EXPECT_EQ(report.clipped_below + report.clipped_above, 0);
     EXPECT_FALSE(run.result.has_levels);
+  }
+}
+
+TEST(ResultVolumeTest, ValuesThatAreNotFiniteAreTold) {
+  const TomographySpec spec = DiscSpec();
+  const ScannedObject disc = Disc(spec);
+  const int64_t size = disc.layout.image_columns(), elements = size * size;
+  for (const int64_t odd : {int64_t{0}, int64_t{5}, elements}) {
+    FakeRun run;
+    const TomographyTask task = TaskOf(spec, disc, /*on_disk=*/false);
+    ResultVolume result(run, task);
+    ASSERT_THAT(result.Begin(0, disc, {}), IsOk());
+    std::vector<float> images(static_cast<size_t>(kRows * elements), 1.0f);
+    std::fill_n(images.begin() + kRows / 2 * elements, odd, std::nanf(""));
+    ASSERT_THAT(run.device().CopyToDevice(run.stream(), result.ImagesOf(0), images.data(),
+                                          std::ssize(images) * 4),
+                IsOk());
+    ASSERT_THAT(run.stream().Synchronize(), IsOk());
+    ASSERT_THAT(result.Add(0, kRows), IsOk());
+    if (odd == 0) {
+      EXPECT_THAT(run.warnings, IsEmpty());
+    } else {
+      EXPECT_THAT(run.warnings,
+                  ElementsAre(HasSubstr(absl::StrCat(
+                      odd, " of ", elements, " values in the middle of the result are NaN"))));
+    }
   }
 }
 

@@ -263,6 +263,25 @@ TEST_F(CommitStoreTest, BadOptionsAreRefusedByName) {
       IsError(absl::StatusCode::kInvalidArgument, "options.shard"));
 }
 
+TEST_F(CommitStoreTest, NothingIsWrittenThroughALink) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 8, 16);
+  auto store = Open();
+  ASSERT_THAT(Commit(*store, "there", meta, data, {.format = Format::kNpy}), IsOk());
+  for (const std::string target : {"there.npy", "nothing.npy"}) {
+    const std::string link = root() + "/link.npy",
+                      told = absl::StrCat("a link to '", target, "', which is not followed");
+    std::filesystem::create_symlink(target, link);
+    const auto before = Files();
+    EXPECT_THAT(store->Check("link.npy", {.format = Format::kNpy}),
+                IsError(absl::StatusCode::kAlreadyExists, told));
+    EXPECT_THAT(Commit(*store, "link", meta, data, {.format = Format::kNpy}),
+                IsError(absl::StatusCode::kAlreadyExists, told));
+    EXPECT_EQ(Files(), before);
+    std::filesystem::remove(link);
+  }
+}
+
 TEST_F(CommitStoreTest, NeverOverwritesAndTheLoserLeavesNothing) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 4, 8, 16);

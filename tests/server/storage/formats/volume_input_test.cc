@@ -651,5 +651,28 @@ TEST(FolderFiles, NumbersThatAreMissing) {
               HasSubstr("z0020.tif is the first of 2 gaps"));
 }
 
+TEST(FolderFiles, NamesOfSeveralSeries) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(DoubtNumbers({"dark_1.tif", "p_1.tif", "p_2.tif", "p_3.tif"}),
+              HasSubstr("3 are as p_1.tif, and 1 are not, the first of them dark_1.tif"));
+  EXPECT_THAT(DoubtNumbers({"a_1.tif", "a_2.tif", "b_1.tif", "b_2.tif"}),
+              HasSubstr("2 are as a_1.tif, and 2 are not, the first of them b_1.tif"));
+  EXPECT_THAT(DoubtNumbers({"p_1.tif", "p_2.TIF", "p_3.tif"}),
+              HasSubstr("the first of them p_2.TIF"));
+  EXPECT_THAT(DoubtNumbers({"scan1_01.tif", "scan1_02.tif", "scan2_01.tif", "scan2_02.tif"}),
+              HasSubstr("from scan1_02.tif to scan2_01.tif"));
+  EXPECT_THAT(DoubtNumbers({"p_0008.tif", "p_0009.tif", "p_010.tif", "p_011.tif"}),
+              HasSubstr("4 digits up to p_0009.tif, and 3 in p_010.tif"));
+  EXPECT_THAT(DoubtNumbers({"p_01.tif", "p_002.tif", "p_003.tif"}),
+              HasSubstr("2 digits up to p_01.tif, and 3 in p_002.tif"));
+  const std::vector<std::string> sound[] = {
+      {"p08.tif", "p09.tif", "p10.tif"},
+      {"p098.tif", "p099.tif", "p100.tif"},
+      {"p98.tif", "p99.tif", "p100.tif"},
+      {"p0.tif", "p1.tif"},
+      {"p_001_0.5deg.tif", "p_002_1.0deg.tif", "p_003_1.5deg.tif"}};
+  for (const auto& names : sound) EXPECT_EQ(DoubtNumbers(names), "") << names.front();
+}
+
 }  // namespace
 }  // namespace octavo::storage
