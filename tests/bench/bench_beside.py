@@ -2,7 +2,7 @@
 """What a commit with zstd on all cores costs a scan that runs beside it, and what the scan costs the commit: the scan's rate, its drops and the delay of its
 projections without and with commits, and the voxels committed a second without and with the scan. A few viewers read the projections. One JSON object a line; the
 exit status is 1 if the scan lost a block or more than 1 % of its rate, or if a commit has other voxels than the volume.
-  OCTAVO_BUILD_DIR=build/default tests/bench/bench_beside.py [--mib 1024] [--rate 13400000] [--samples 1024] [--seconds 20] [--codec zstd] [--backend cuda]
+  OCTAVO_BUILD_DIR=build/default tests/bench/bench_beside.py [--mib 1024] [--rate 13400000] [--samples 1024] [--commits 8] [--codec zstd] [--backend cuda]
 """
 
 import argparse
@@ -22,36 +22,40 @@ from octavo.v1 import scan_pb2  # noqa: E402
 
 
 class Commits:
-    """Commits a volume again and again until it is ended; takes each result away when it is there."""
+    """Commits volumes, one after the other; takes each result away when it is there."""
 
-    def __init__(self, client, volume, codec):
-        self.client, self.volume, self.codec, self.over, self.seconds, self.written = client, volume, codec, threading.Event(), [], 0
+    def __init__(self, client, volumes, codec):
+        self.client, self.volumes, self.codec, self.seconds, self.written, self.error = client, volumes, codec, 0.0, 0, None
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
     def run(self):
-        while not self.over.is_set():
-            began = time.perf_counter()
-            result = self.client.commit(self.volume.name, f"beside-{len(self.seconds)}.zarr", codec=self.codec)
-            self.seconds.append(time.perf_counter() - began)
-            self.written = result.bytes
-            shutil.rmtree(result.path)
+        try:
+            for volume in self.volumes:
+                began = time.perf_counter()
+                result = self.client.commit(volume.name, "beside.zarr", codec=self.codec)
+                self.seconds += time.perf_counter() - began
+                self.written += result.bytes
+                shutil.rmtree(result.path)
+        except Exception as error:  # for the main thread
+            self.error = error
 
     def end(self):
-        self.over.set()
         self.thread.join()
-        best = min(self.seconds)
-        mean = sum(self.seconds) / len(self.seconds)
-        return dict(commits=len(self.seconds), gb_per_s=round(self.volume.bytes / mean * 1e-9, 3), best_gb_per_s=round(self.volume.bytes / best * 1e-9, 3),
-                    written_share=round(self.written / self.volume.bytes, 3))
+        if self.error:
+            raise self.error
+        size = sum(volume.bytes for volume in self.volumes)
+        return dict(commits=len(self.volumes), commit_seconds=round(self.seconds, 2), gb_per_s=round(size / self.seconds * 1e-9, 3), written_share=round(self.written / size, 3))
 
 
-def watched(client, daemon, scan, seconds):
+def watched(client, daemon, scan, seconds, begin=lambda: None):
+    """The scan and four viewers for so many seconds, from `begin` on."""
     crowd = Crowd([daemon.address, "unix:" + daemon.ready["unix"]] * 2, scan)
     crowd.wait()
+    begin()
     rate, begun, end = measure(client, daemon, scan, seconds)
     frames, left_out, early = crowd.end()
-    return dict(**rate, **delays_of(frames, begun, end), frames_left_out=left_out, ended_early=early[:3])
+    return dict(seconds=round(seconds, 1), **rate, **delays_of(frames, begun, end), frames_left_out=left_out, ended_early=early[:3])
 
 
 def main():
@@ -59,32 +63,31 @@ def main():
     parser.add_argument("--mib", type=int, default=1024, help="of the volume that is committed")
     parser.add_argument("--rate", type=float, default=13.4e6, help="A-scans a second of the scan beside it")
     parser.add_argument("--samples", type=int, default=1024, help="of an A-scan, u16")
-    parser.add_argument("--seconds", type=float, default=20, help="of each measurement")
+    parser.add_argument("--commits", type=int, default=8, help="of each measurement, which lasts as long as they take without a scan")
     parser.add_argument("--codec", default="zstd")
     parser.add_argument("--backend", default="auto")
     a = parser.parse_args()
     daemon = Daemon("--device.backend", a.backend)
     try:
         with daemon.client() as client:
-            kept = client.submit_scan(octavo.simulated(3), octavo.raster(512, a.mib * 2, volumes=1), samples=1024, processing=octavo.processing(dtype="u16"),
-                                      products=dict(preview_rate_hz=-1))
+            kept = client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(512, a.mib * 2, volumes=2 * a.commits + 1), samples=1024,
+                                      processing=octavo.processing(dtype="u16"), products=dict(preview_rate_hz=-1))
             client.wait(kept)
-            volume = client.volumes(kept)[0]
-            commits = Commits(client, volume, a.codec)
-            time.sleep(a.seconds)
-            idle = commits.end()
-            print(json.dumps(dict(name="commits alone", codec=a.codec, volume_mb=round(volume.bytes * 1e-6, 1), cores=os.cpu_count(), **idle)), flush=True)
+            last, *volumes = client.volumes(kept)
+            idle = Commits(client, volumes[:a.commits], a.codec).end()
+            print(json.dumps(dict(name="commits alone", codec=a.codec, volume_mb=round(last.bytes * 1e-6, 1), cores=os.cpu_count(), **idle)), flush=True)
             scan = client.submit_scan(octavo.simulated(3, repeat_block=True), octavo.raster(512, 512, volumes=0), samples=a.samples, rate_hz=a.rate,
                                       retention=dict(mode="live", disposition=scan_pb2.DISPOSITION_AUTO_DISCARD)).name
-            alone = watched(client, daemon, scan, a.seconds)
+            alone = watched(client, daemon, scan, idle["commit_seconds"])
             print(json.dumps(dict(name="scan alone", rate=a.rate, **alone)), flush=True)
-            commits = Commits(client, volume, a.codec)
-            beside = watched(client, daemon, scan, a.seconds)
-            busy = commits.end()
+            commits = []
+            # As long as the commits take at least: all the while some are made.
+            beside = watched(client, daemon, scan, idle["commit_seconds"], lambda: commits.append(Commits(client, volumes[a.commits:], a.codec)))
+            busy = commits[0].end()
             print(json.dumps(dict(name="scan and commits", rate=a.rate, **beside, **busy)), flush=True)
             client.cancel(scan)
-            back = client.import_volume(client.commit(volume.name, "last.zarr", codec=a.codec).path)
-            same = np.array_equal(client.read(back), client.read(volume))
+            voxels = client.read(last)
+            same = np.array_equal(client.read(client.import_volume(client.commit(last.name, "last.zarr", codec=a.codec).path)), voxels)
         kept_rate = beside["records_per_second"] / max(alone["records_per_second"], 1)
         good = kept_rate >= 0.99 and alone["blocks_dropped"] == 0 and beside["blocks_dropped"] == 0 and same
         print(json.dumps(dict(name="result", rate_kept=round(kept_rate, 4), commit_kept=round(busy["gb_per_s"] / idle["gb_per_s"], 3), same_voxels=same, good=good)), flush=True)

@@ -99,7 +99,7 @@ class Planes:
     """Subscribers of the middle planes of a job, each a thread with a connection of its own."""
 
     def __init__(self, address, job):
-        self.shown, self.began = {}, threading.Barrier(4)
+        self.shown, self.began = {axis: [] for axis in "zyx"}, threading.Barrier(4)  # when each preview was published, and when it came
         self.threads = [threading.Thread(target=self.watch, args=(address, job, axis)) for axis in "zyx"]
         for thread in self.threads:
             thread.start()
@@ -112,14 +112,16 @@ class Planes:
             for frame in frames:
                 if frame.complete:  # of the volume
                     return
-                self.shown[axis] = (time.perf_counter(), frame.published_ns * 1e-9, self.shown.get(axis, (0, 0, 0))[2] + 1)
+                self.shown[axis].append((frame.published_ns * 1e-9, time.perf_counter()))
 
     def last(self):
-        """When the last of the three came, when the server published it, and how many came of each. All by this host's monotonic clock."""
+        """When the last of the three was published, and when it came, by this host's monotonic clock; how many came of each. The job publishes the
+        three together, and later a slice z alone, of the volume that it makes: that is no plane of projections that still come."""
         for thread in self.threads:
             thread.join(600)
-        came, published, _ = (max(values) for values in zip(*self.shown.values()))
-        return came, published, {axis: count for axis, (_, _, count) in sorted(self.shown.items())}
+        together = max(self.shown[axis][-1][0] for axis in "yx") + 0.05
+        last = [max(preview for preview in self.shown[axis] if preview[0] <= together) for axis in "zyx"]
+        return max(at for at, _ in last), max(at for _, at in last), {axis: len(previews) for axis, previews in sorted(self.shown.items())}
 
 
 def pack_counts(root, raw_type):
@@ -158,7 +160,7 @@ def pushed_job(client, root, angles, options, raw_type, with_planes):
     seconds, sent = time.perf_counter() - last, counts.nbytes + flats.nbytes + darks.nbytes
     if not planes:
         return job, seconds, None, pushed, sent
-    shown, published, previews = planes.last()
+    published, shown, previews = planes.last()
     print(json.dumps({"name": "planes", "previews": previews, "all_in_after_last": round(began + pushed - last, 4),
                       "published_after_last": round(published - last, 4), "planes_after_last": round(shown - last, 4)}), flush=True)
     return job, seconds, shown - last, pushed, sent
