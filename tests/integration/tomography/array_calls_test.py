@@ -487,7 +487,8 @@ class ArrayCalls(DaemonTest):
                   "downsample_rows": (1, 1), "downsample_columns": (2, 2), "downsample_angles": (1, 0), "sino_360_to_180": (7, "right")}
         for i, (words, jobs) in enumerate(chains):
             for angles in (None, theta) if "sino" in words else (theta,) if i % 2 else (None,):
-                with self.subTest(words, angles=angles is not None):
+                with self.subTest(words, angles=angles is not None), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # the counts are of chance, also in the columns of air
                     chain, done = prep.chain(arr, angles, self.client), ""
                     for word in words.split():
                         name, args = word.split("_float")[0], fields.get(word, ())
