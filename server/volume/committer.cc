@@ -85,6 +85,21 @@ absl::Status SlabRefused(const absl::Status& why, storage::Format format) {
                   info);
 }
 
+// Memory for a slab of `slab` B-scans. Where there is none, `slab` becomes the least that the
+// transaction can do with.
+absl::StatusOr<std::shared_ptr<void>> SlabMemory(memory::FramePool& pool,
+                                                 const storage::CommitTransaction& transaction,
+                                                 int64_t plane_bytes, storage::Format format,
+                                                 int64_t& slab) {
+  auto memory = pool.Get(slab * plane_bytes);
+  if (const int64_t least = transaction.LeastSlabBscans(); !memory.ok() && least < slab) {
+    slab = least;
+    memory = pool.Get(slab * plane_bytes);
+  }
+  if (!memory.ok()) return SlabRefused(memory.status(), format);
+  return memory;
+}
+
 // As many volumes may be written while they are made. A device makes one at a time, while the files
 // of the one before are made durable; the commits of more wait until their volumes are held, as
 // their memory for slabs would not suffice for all.
@@ -523,16 +538,15 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
                           context_.storage->Begin(job.news.commit_id, job.destination,
                                                   context_.meta_of(volume), job.options.writer));
   const int64_t plane_bytes = volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
-  const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), volume.shape[0]));
+  int64_t slab = std::min(transaction->SlabBscans(), volume.shape[0]);
 
   // One slab is copied from the device while the other is encoded. If memory is short, one slab
   // suffices. The stream is declared after them, because its end waits for the copies that an early
   // return leaves behind.
   std::shared_ptr<void> memory[2];
   const auto take = [&]() -> absl::Status {
-    auto first = pool->Get(slab * plane_bytes);
-    if (!first.ok()) return SlabRefused(first.status(), job.options.writer.format);
-    memory[0] = *std::move(first);
+    OCTAVO_ASSIGN_OR_RETURN(
+        memory[0], SlabMemory(*pool, *transaction, plane_bytes, job.options.writer.format, slab));
     auto second = pool->Get(slab * plane_bytes);
     memory[1] = second.ok() ? *std::move(second) : nullptr;
     return absl::OkStatus();
@@ -556,22 +570,23 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
   bool fetched = false;  // the slab of y, or its copy is under way
   for (int64_t y = 0; y < volume.shape[0]; y += slab) {
     if (job.stopped()) return Cancelled(job.left());
-    const int64_t count = std::min(slab, volume.shape[0] - y);
     if (!fetched && !is_there(y)) {
       // Others can use the memory meanwhile.
       memory[0] = memory[1] = nullptr;
       reports.Tell(model::WorkStage::kWaiting);
-      OCTAVO_RETURN_IF_ERROR(WaitForGrowth(
-          &waited_ns, [&] { return job.growth->AwaitBytes((y + count) * plane_bytes, unwanted); }));
+      const int64_t bytes = std::min(y + slab, volume.shape[0]) * plane_bytes;
+      OCTAVO_RETURN_IF_ERROR(
+          WaitForGrowth(&waited_ns, [&] { return job.growth->AwaitBytes(bytes, unwanted); }));
       if (job.stopped()) return Cancelled(job.left());
     }
     if (memory[0] == nullptr) {
       reports.Tell(model::WorkStage::kWriting);
       // Whoever heard of the report may have cancelled: then no memory is taken.
       if (job.stopped()) return Cancelled(job.left());
-      OCTAVO_RETURN_IF_ERROR(take());
+      OCTAVO_RETURN_IF_ERROR(take());  // of a smaller slab, perhaps
       buffer = 0;
     }
+    const int64_t count = std::min(slab, volume.shape[0] - y);
     if (!fetched) OCTAVO_RETURN_IF_ERROR(fetch(y, buffer));
     OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
     fetched = memory[1] != nullptr && y + slab < volume.shape[0] && is_there(y + slab);
@@ -604,15 +619,16 @@ absl::StatusOr<storage::CommitOutcome> Committer::WriteArray(const Job& job) {
   OCTAVO_ASSIGN_OR_RETURN(
       auto transaction,
       context_.storage->Begin(job.array->commit_id, job.destination, meta, job.options.writer));
-  const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), meta.shape[0]));
-  const auto memory = context_.devices.frames(job.array->device)->Get(slab * plane_bytes);
-  if (!memory.ok()) return SlabRefused(memory.status(), job.options.writer.format);
+  int64_t slab = std::min(transaction->SlabBscans(), meta.shape[0]);
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
+                          SlabMemory(*context_.devices.frames(job.array->device), *transaction,
+                                     plane_bytes, job.options.writer.format, slab));
   Reports reports{.control = job.control, .transaction = *transaction, .progress = progress};
   for (int64_t y = 0; y < meta.shape[0]; y += slab) {
     if (job.stopped()) return Cancelled(kNothing);
     const int64_t count = std::min(slab, meta.shape[0] - y);
-    OCTAVO_RETURN_IF_ERROR(job.array->read(count * plane_bytes, memory->get()));
-    OCTAVO_RETURN_IF_ERROR(transaction->WriteSlab(y, count, memory->get()));
+    OCTAVO_RETURN_IF_ERROR(job.array->read(count * plane_bytes, memory.get()));
+    OCTAVO_RETURN_IF_ERROR(transaction->WriteSlab(y, count, memory.get()));
     reports.progress.done_bytes += count * plane_bytes;
     reports.Tell(model::WorkStage::kWriting);
   }

@@ -242,6 +242,7 @@ class Transaction final : public CommitTransaction {
   }
 
   int64_t SlabBscans() const override { return writer_->SlabBscans(); }
+  int64_t LeastSlabBscans() const override { return writer_->LeastSlabBscans(); }
   int64_t DiskBytes() const override { return writer_->DiskBytes(); }
 
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) override {

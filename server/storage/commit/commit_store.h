@@ -45,6 +45,8 @@ class CommitTransaction {
   virtual ~CommitTransaction() = default;
   /// As VolumeWriter; also feeds the checksum and the digest.
   virtual int64_t SlabBscans() const = 0;
+  /// The same where memory is short: at most SlabBscans, and slower.
+  virtual int64_t LeastSlabBscans() const = 0;
   virtual absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) = 0;
   virtual int64_t DiskBytes() const = 0;
   /// Before Publish, once all slabs are written: the metadata of a volume that was still being made

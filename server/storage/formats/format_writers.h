@@ -21,6 +21,9 @@ namespace octavo::storage {
 class FileListWriter : public VolumeWriter {
  public:
   int64_t DiskBytes() const override { return disk_bytes_.load(); }
+  /// As SlabBscans, where there is no memory for as many: the files are the same, but written more
+  /// slowly.
+  virtual int64_t LeastSlabBscans() const { return SlabBscans(); }
   /// Before Finish: what the files say of the volume, in place of what the writer was made with.
   /// Its shape, type, axes and spacing are the same. Internal if the format has it in a head
   /// already (DescribesLast).

@@ -90,9 +90,15 @@ class NiftiWriter final : public StreamedFileWriter {
     return BeginRows(meta_.shape[order_[0]], VolumeBytes() / meta_.shape[order_[0]], "");
   }
 
+  // Of a volume that is transposed a slab gives each plane of the file one run: those of large
+  // slabs are long enough for a drive.
   int64_t SlabBscans() const override {
-    return BscansOf(order_[0] == 0 ? 8 << 20 : 32 << 20);
-  }  // longer runs in the file
+    if (order_[0] == 0) return LeastSlabBscans();
+    return BscansOf(std::clamp(VolumeBytes() / 8, kLeastSlab, kMostSlab));
+  }
+  int64_t LeastSlabBscans() const override {
+    return order_[0] == 0 ? SlabWriter::SlabBscans() : BscansOf(kLeastSlab);
+  }
 
  private:
   absl::Status Slab(int64_t, int64_t bscans, const char* data) override {
@@ -167,6 +173,8 @@ class NiftiWriter final : public StreamedFileWriter {
     Put(&out, int32_t{6});
     return out + extension;
   }
+
+  static constexpr int64_t kLeastSlab = 32 << 20, kMostSlab = 128 << 20;  // bytes
 
   const PlaneOrder order_ =
       meta_.axes[0] == "x" ? PlaneOrder{0, 1, 2} : PlanesAcross(meta_, 'z');  // k, j, i

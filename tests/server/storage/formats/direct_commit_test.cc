@@ -139,6 +139,21 @@ TEST_F(DirectCommitTest, ChunksOfManyThreadsInOneSlabAreThoseOfOne) {
   }
 }
 
+TEST_F(DirectCommitTest, TransposedVolumesComeInLargeSlabsWhereThereIsMemory) {
+  auto store = Open();
+  for (const auto& [bscans, slab] : {std::pair<int64_t, int64_t>{16, 16}, {200, 64}, {1024, 128}}) {
+    const VolumeMeta meta{
+        .volume_name = "volumes/1", .shape = {bscans, 512, 512}, .dtype = DType::kU16};
+    const auto slabs = [&](Format format) {
+      auto begun = store->Begin("test-1", "x", meta, {.format = format});
+      EXPECT_THAT(begun, IsOk());
+      return std::pair((*begun)->SlabBscans(), (*begun)->LeastSlabBscans());
+    };
+    EXPECT_EQ(slabs(Format::kNifti), std::pair(slab, std::min<int64_t>(bscans, 64)));
+    EXPECT_EQ(slabs(Format::kNpy), std::pair(int64_t{16}, int64_t{16}));
+  }
+}
+
 TEST_F(DirectCommitTest, ComplexMatlabRowsComeBack) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 41, 61, 129, DType::kC64);
