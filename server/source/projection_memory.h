@@ -20,10 +20,10 @@
 // - As soon as a second principal has asked for such memory, since the start, each has at most half
 //   of it, as with sessions, leases and tickets (security::ShareOf). What one took before that
 //   stays his until his jobs end, but he gets no more.
-// - A principal who is the only one to have asked has seven eighths. A machine with one user is the
-//   usual case, and its largest scan should not be refused for the sake of people who do not exist.
-//   The eighth is for those who come later: without it the first could keep them out before they
-//   are known.
+// - While only one principal has asked, the server gives him at most seven eighths. Most machines
+//   have one user, and the server should not refuse his largest scan for people who do not exist.
+//   The server keeps the last eighth for the next principal: without it the first one could take
+//   all before the next one asks.
 // - Admins have no share: they may cancel everybody's jobs anyway. The user who runs the server is
 //   one at its Unix socket.
 // - What the server takes by itself (chunks of files, imports while they read) is nobody's share.

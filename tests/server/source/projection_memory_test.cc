@@ -89,7 +89,7 @@ TEST_F(ProjectionMemoryTest, AdminsAndTheServerHaveNoShare) {
   EXPECT_THAT(Take("ada", 1), IsError(kExhausted, "0 are free"));
 }
 
-// An admin who asks does not make two of one user.
+// An admin has no share, so his claim does not halve the share of the one user.
 TEST_F(ProjectionMemoryTest, OnlyThoseWithAShareAreOthers) {
   (void)Take("", 1);
   (void)memory_.Reserve(1);
