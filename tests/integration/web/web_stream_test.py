@@ -153,6 +153,24 @@ class Frames(ViewerTest):
         self.assertEqual(header["sequence"], new[1]["sequence"] + 1 + header["dropped"])
         self.assertGreater(header["dropped"], 0)
 
+    def test_the_only_picture_of_what_has_ended_comes_before_its_end(self):
+        """It has to wait while frames of the view before are on their way, and the subscription is over long before."""
+        scan, _ = self.held()
+        live = self.live()
+        web = self.viewer.socket()
+        for product, axis in (("MIP", "Z"), ("BSCAN", "Y"), ("BSCAN", "X")):
+            web.open(0, live)
+            for _ in range(2):
+                web.frame()
+            web.open(0, scan, product, axis)
+            time.sleep(0.5)  # reads nothing meanwhile, not even the ping that says what has arrived
+            header, _ = web.frame(timeout=10)
+            while header["schema"]["topic"]["parent"] != scan:
+                header, _ = web.frame(timeout=10)
+            self.assertEqual((header["sequence"], header["schema"]["product"]), (0, product))
+            end = web.text("end")
+            self.assertEqual((end["view"], end["topic"]["parent"], end["reason"]), (0, scan, "FINISHED"))
+
     def test_opening_views_over_and_over_brings_no_more_frames(self):
         """Two of the view that was there, and two of the last one: those between them began when nothing had arrived yet."""
         scan = self.live(ascans=128, bscans=32)

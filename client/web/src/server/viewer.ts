@@ -33,6 +33,7 @@ class View implements Reader {
   private notBefore = 0;
   private timer: NodeJS.Timeout | null = null;
   private closed = false;
+  private ending: { reason: string; message: string } | null = null; // to be told behind the newest frame
 
   /** @param after the ping whose pong says that the frames of views before it are no longer on their way */
   constructor(
@@ -61,7 +62,7 @@ class View implements Reader {
     const at = this.inFlight.findIndex((sent) => sent.sequence === sequence);
     if (at < 0) return; // of a view of this number that was closed: its credits went with it
     for (const sent of this.inFlight.splice(0, at + 1)) if (sent.sequence === sequence) this.viewer.bandwidth.acknowledged(sent.bytes, now - sent.at, paintedMs);
-    if (this.wanted !== this.encoding) {
+    if (this.wanted !== this.encoding && !this.ending) {
       this.leave();
       this.encoding = this.wanted;
       this.frame = null;
@@ -70,15 +71,25 @@ class View implements Reader {
     this.send();
   }
 
-  /** Sends the newest frame if it may: it is called again whenever that could have changed. */
+  /** The newest frame, if it was not sent. */
+  private get unsent(): Frame | null {
+    const { frame, last } = this;
+    if (!frame || !last || frame.sequence > last.sequence) return frame;
+    if (frame.sequence === last.sequence && last.epoch < 0) return null;
+    return frame.epoch === last.epoch ? null : frame; // the topic began anew, for example because the daemon was restarted
+  }
+
+  /** Sends the newest frame if it may, and tells the end behind it: it is called again whenever that could have changed. */
   send(): void {
-    const frame = this.frame;
-    if (this.closed || !frame || this.inFlight.length >= IN_FLIGHT || !this.viewer.pings.isBack(this.after)) return;
+    if (this.closed) return;
+    const frame = this.unsent;
+    if (!frame) {
+      if (this.ending) this.viewer.viewEnded(this, this.ending.reason, this.ending.message);
+      return;
+    }
+    if (this.inFlight.length >= IN_FLIGHT || !this.viewer.pings.isBack(this.after)) return;
     const last = this.last;
-    if (last && frame.sequence === last.sequence && (last.epoch === frame.epoch || last.epoch < 0)) return;
-    // A smaller number: the topic began anew, for example because the daemon was restarted.
     const goesOn = last !== null && frame.sequence > last.sequence;
-    if (last && !goesOn && last.epoch === frame.epoch) return;
     const now = performance.now();
     if (now < this.notBefore) {
       this.timer ??= setTimeout(() => {
@@ -109,10 +120,12 @@ class View implements Reader {
     this.last = { sequence: frame.sequence, epoch: frame.epoch };
     this.inFlight.push({ sequence: frame.sequence, bytes: frame.payload.length, at: now });
     this.viewer.sendFrame(header, frame.payload);
+    if (this.ending) this.send();
   }
 
   ended(reason: string, message: string): void {
-    this.viewer.viewEnded(this, reason, message);
+    this.ending = { reason, message };
+    this.send();
   }
 
   /** Whether frames were sent that nobody has acknowledged. */
