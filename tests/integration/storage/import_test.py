@@ -373,7 +373,8 @@ class Imports(DaemonTest):
         self.load("a.h5", array, spacing=(3, 2, 1), dataset="/one/data")
         self.load("a.h5", array, spacing=(3, 2, 1), dataset="one/data")
         for dataset in ("", "/one/none"):  # all of them are named, those in groups, too
-            self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.dataset", "/other, /one/data", "in/a.h5", dataset=dataset)
+            self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.dataset", f"/other [3], /one/data {list(array.shape)}",
+                         "in/a.h5", dataset=dataset)
         with h5py.File(self.path("single.h5"), "w") as file:
             file["deep/in/a/group"] = array
             file["deep/in/itself"] = file["deep"]  # a circle

@@ -171,5 +171,18 @@ class Storage(DaemonTest):
         np.testing.assert_array_equal(self.client.read(name), array)
 
 
+class LittleStaging(DaemonTest):
+    """Page-locked memory for slabs of 32 MiB, and not for those that a transposed NIfTI would have."""
+    flags = ("--device.frame_pool_bytes", str(33 << 20))
+
+    def test_nifti(self):
+        shape = (540, 512, 1024)
+        array = np.random.default_rng().integers(0, 256, shape[1:], np.uint8)[None] ^ np.arange(shape[0], dtype=np.uint32).view(np.uint8).reshape(-1, 4)[:, :1, None]
+        np.save(os.path.join(self.daemon.root, "large.npy"), array)
+        volume = self.client.import_volume("large.npy", axes="yxz", spacing_um=dict(y=1, x=2, z=3))
+        result = volume.commit("large", "nifti")
+        np.testing.assert_array_equal(READERS["nifti"](result.path).array, array)
+
+
 if __name__ == "__main__":
     unittest.main()
