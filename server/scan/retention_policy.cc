@@ -78,7 +78,7 @@ RetentionPolicy::Sealed RetentionPolicy::Seal(const ActiveVolume& volume) {
 }
 
 void RetentionPolicy::Dispose(const ActiveVolume& volume, memory::SlotPool& pool,
-                              int64_t volumes_to_come) {
+                              const std::function<int64_t()>& volumes_to_come) {
   if (retention_.keep_last > 0)
     context_.store->ring().KeepNewest(context_.scan, retention_.keep_last);
   if (retention_.disposition == model::Disposition::kAutoDiscard) {
@@ -96,7 +96,8 @@ void RetentionPolicy::Dispose(const ActiveVolume& volume, memory::SlotPool& pool
   // Move one slot ahead of the need: a move made while the next volumes are acquired costs the scan
   // nothing.
   const int64_t free = pool.Free();
-  const bool needed = volumes_to_come < 0 || volumes_to_come > free;
+  const int64_t to_come = volumes_to_come();
+  const bool needed = to_come < 0 || to_come > free;
   if (model::Spills(retention_.on_full) && retention_.mode != model::RetentionMode::kLive &&
       needed && free <= 1) {
     context_.relief->Spill(context_.scan, model::TierOf(retention_.on_full));

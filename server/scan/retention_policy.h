@@ -83,9 +83,11 @@ class RetentionPolicy {
   Sealed Seal(const ActiveVolume& volume);
   /// Call after subscribers have been notified of the volume. Gives up what is older than the
   /// newest ones that are kept. Discards it or requests its commit, as the retention demands. Also
-  /// moves a volume away if the next volumes will need its slot. `volumes_to_come`: expected
-  /// volumes after those already begun; < 0: no end known.
-  void Dispose(const ActiveVolume& volume, memory::SlotPool& pool, int64_t volumes_to_come);
+  /// moves a volume away if the next volumes will need its slot. `volumes_to_come` tells how many
+  /// volumes are expected after those already begun; < 0: no end known. It is asked after the free
+  /// slots are counted: a volume that takes its slot meanwhile must not be counted twice.
+  void Dispose(const ActiveVolume& volume, memory::SlotPool& pool,
+               const std::function<int64_t()>& volumes_to_come);
 
  private:
   const model::Retention retention_;

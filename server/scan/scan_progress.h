@@ -51,6 +51,7 @@ class ScanProgress {
   /// Sets the counts, and the rates while the scan runs.
   void AddTo(model::ScanStatus* status);
 
+  std::atomic<int64_t> volumes_begun{0};  // also one that waits for its slot, or gets none
   std::atomic<int64_t> missing_ascans{0}, blocks_dropped{0};
   std::atomic<int64_t> duplicate_records{0}, out_of_range_records{0};  // of the chain's records
 

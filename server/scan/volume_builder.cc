@@ -82,6 +82,9 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
   volume->index = index;
   volume->display_lo = scan_.display_lo;
   volume->display_hi = scan_.display_hi;
+  // Before it takes a slot: the retire thread, which counts free slots, then the volumes to come,
+  // moves no volume for one that has its slot.
+  context_.progress->volumes_begun = index + 1;
   OCTAVO_RETURN_IF_ERROR(TakeSlots(volume.get()));
   next_volume_ = index + 1;
   if (volume->slot == nullptr) {

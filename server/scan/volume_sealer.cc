@@ -162,9 +162,9 @@ void VolumeSealer::Dispose(Completion& item, const absl::Status& status, int64_t
   ActiveVolume& volume = *item.volume;
   if (status.ok()) {
     context_.frames->Offer(volume);
-    const int64_t begun = context_.progress->current_volume() + 1;
-    context_.retention->Dispose(volume, context_.memory->slots(),
-                                volumes_wanted_ < 0 ? -1 : volumes_wanted_ - begun);
+    context_.retention->Dispose(volume, context_.memory->slots(), [&]() -> int64_t {
+      return volumes_wanted_ < 0 ? -1 : volumes_wanted_ - context_.progress->volumes_begun;
+    });
   }
   if (volume.first_records != nullptr) {
     if (const std::string doubt = volume.first_records->Doubt(); !doubt.empty())

@@ -82,6 +82,9 @@ class RetentionPolicyTest : public ::testing::Test {
     volume->slot = nullptr;
     return name;
   }
+  static std::function<int64_t()> ToCome(int64_t volumes) {
+    return [volumes] { return volumes; };
+  }
   VolumeState StateOf(const std::string& name) { return of_.store.Get(name)->state; }
 
   ScanSurroundings of_{FewAscans()};
@@ -126,10 +129,10 @@ TEST_F(RetentionPolicyTest, ALiveScanOverwritesItsOldestVolumeThatNobodyKeeps) {
 TEST_F(RetentionPolicyTest, WithKeepLastOlderOnesGoWhenANewOneIsPublished) {
   RetentionPolicy policy = Policy({.mode = RetentionMode::kLive, .keep_last = 1});
   const std::string first = Hold(policy);
-  policy.Dispose(*last_, *pool_, -1);
+  policy.Dispose(*last_, *pool_, ToCome(-1));
   EXPECT_EQ(StateOf(first), VolumeState::kHeld);
   const std::string second = Hold(policy);
-  policy.Dispose(*last_, *pool_, -1);
+  policy.Dispose(*last_, *pool_, ToCome(-1));
   EXPECT_EQ(StateOf(first), VolumeState::kDiscarded);
   EXPECT_EQ(StateOf(second), VolumeState::kHeld);
 }
@@ -224,7 +227,7 @@ TEST_F(RetentionPolicyTest, DisposesOfAHeldVolumeAsItsClientChose) {
   RetentionPolicy discards =
       Policy({.mode = RetentionMode::kCapture, .disposition = Disposition::kAutoDiscard});
   const std::string gone = Hold(discards);
-  discards.Dispose(*last_, *pool_, -1);
+  discards.Dispose(*last_, *pool_, ToCome(-1));
   EXPECT_EQ(StateOf(gone), VolumeState::kDiscarded);
   EXPECT_TRUE(of_.told.commits.empty());
 
@@ -236,7 +239,7 @@ TEST_F(RetentionPolicyTest, DisposesOfAHeldVolumeAsItsClientChose) {
   const std::string wanted = Hold(commits);
   last_->raw_slot = std::make_shared<VolumeSlot>();
   last_->raw_status.name = "volumes/raw";
-  commits.Dispose(*last_, *pool_, -1);
+  commits.Dispose(*last_, *pool_, ToCome(-1));
   EXPECT_EQ(of_.told.commits, (std::vector<std::pair<std::string, std::string>>{
                                   {wanted, "a/{index}"}, {"volumes/raw", "a/{index}_raw"}}));
   EXPECT_EQ(StateOf(wanted), VolumeState::kHeld);
@@ -248,11 +251,11 @@ TEST_F(RetentionPolicyTest, MovesOneAwayAheadOfTheNeedAndNotWithoutNeed) {
                                    .on_full = OnFull::kSpillHost,
                                    .disposition = Disposition::kAsk});
   Hold(policy);
-  policy.Dispose(*last_, *pool_, /*volumes_to_come=*/1);  // it has a slot
+  policy.Dispose(*last_, *pool_, ToCome(1));  // it has a slot
   EXPECT_EQ(relief_.asked, 0);
-  policy.Dispose(*last_, *pool_, /*volumes_to_come=*/2);
+  policy.Dispose(*last_, *pool_, ToCome(2));
   EXPECT_EQ(relief_.asked, 1);
-  policy.Dispose(*last_, *pool_, /*volumes_to_come=*/-1);
+  policy.Dispose(*last_, *pool_, ToCome(-1));
   EXPECT_EQ(relief_.asked, 2);
 }
 
