@@ -44,6 +44,12 @@ void Publisher::ScanEnded(const std::string& scan) {
   NotifyAll(ended);
 }
 
+bool Publisher::HasEnded(const std::string& scan) {
+  MutexLock lock(mutex_);
+  const TopicTable::Scan* const entry = topics_.Find(scan);
+  return entry == nullptr || entry->ended;
+}
+
 std::vector<Wanted> Publisher::WantedOf(const std::string& scan) {
   MutexLock lock(mutex_);
   const TopicTable::Scan* const entry = topics_.Find(scan);
@@ -148,15 +154,17 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
   OCTAVO_RETURN_IF_ERROR(CheckSpec(spec));
   const auto queue =
       std::make_shared<SubscriberQueue>(spec, std::move(notify), held_frames_, clock_, counters_);
-  std::vector<model::VolumeStatus> held;  // asked for without the lock
   const bool cuts = std::any_of(spec.products.begin(), spec.products.end(), IsCut);
-  if (!spec.parent.empty() && cuts && held_frames_ != nullptr)
-    held = held_frames_->HeldBy(spec.parent);
-  {
+  const bool asks = !spec.parent.empty() && cuts && held_frames_ != nullptr;
+  for (bool complete = !asks || HasEnded(spec.parent);; complete = true) {
+    std::vector<model::VolumeStatus> held;  // asked for without the lock
+    if (asks) held = held_frames_->HeldBy(spec.parent);
     MutexLock lock(mutex_);
     FirstFrames first;
     if (!spec.parent.empty()) {
       TopicTable::Scan* scan = topics_.Find(spec.parent);
+      // It ended meanwhile: its last volume may not be among them.
+      if (!complete && (scan == nullptr || scan->ended)) continue;
       TopicTable::Scan forgotten;
       if (scan == nullptr && !held.empty()) {
         forgotten = EndedScanOf(held.front());
@@ -174,6 +182,7 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
     }
     if (!first.replay.empty()) queue->Replay(std::move(first.replay));
     subscriptions_.Add(queue);
+    break;
   }
   queue->Notify();
   return queue;

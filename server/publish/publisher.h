@@ -84,6 +84,9 @@ class Publisher {
   SubscriptionTable::Queues WithoutReaders(const std::string& name, const TopicKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  /// Whether it publishes no more pictures.
+  bool HasEnded(const std::string& scan);
+
   const Clock* const clock_;
   HeldFrameSource* held_frames_ = nullptr;
   Mutex mutex_;

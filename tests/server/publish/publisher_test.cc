@@ -375,6 +375,25 @@ TEST_F(PublisherTest, AScanThatIsEnding) {
   EXPECT_TRUE(early->Ended(&status));
 }
 
+// The scan ends after the held volumes were asked for, and before the subscription is made.
+TEST_F(PublisherTest, TheLastVolumeIsNotMissedWhenTheScanEndsMeanwhile) {
+  int asked = 0;
+  held_frames_.held_by = ([&](const std::string&) {
+    if (++asked > 1) return HeldVolumes(0, 1);
+    publisher_.ScanEnding("scans/a");
+    return std::vector<VolumeStatus>();
+  });
+  held_frames_.load =
+      ([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        done(header);
+      });
+  ASSERT_OK_AND_ASSIGN(
+      const auto subscription,
+      publisher_.Subscribe({.parent = "scans/a", .products = {Product::kBscan}}, [] {}));
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"0/0"}));
+}
+
 // The newest volume is gone: the other requested frames still come.
 TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
   held_frames_.load =
