@@ -13,6 +13,13 @@
 namespace octavo::memory {
 namespace {
 
+// A short use takes a free block that is at most so many times as large as it needs.
+constexpr int64_t kMostSpare = 4;
+// The largest slab of most commits (storage::ZarrArray), and pieces of reads: of the usual size and
+// of the largest, as many as a client with several channels has in flight.
+constexpr int64_t kPreparedSlab = 64 << 20, kPreparedPieces[] = {2 << 20, 4 << 20},
+                  kPreparedPieceBytes = 32 << 20;
+
 const char* Name(FramePool::Use use) {
   switch (use) {
     case FramePool::Use::kStaging: return "the server's own copies";
@@ -68,6 +75,18 @@ void FramePool::Count(int64_t bytes, Use use) {
   if (use == Use::kClient) client_ += bytes;
 }
 
+std::unique_ptr<PinnedBuffer> FramePool::TakeFree(int64_t size, Use use) {
+  // Clients keep blocks, so they get none that are larger than they need.
+  const int64_t most = use == Use::kStaging && sizes_ == Sizes::kClasses ? kMostSpare * size : size;
+  for (auto it = free_.lower_bound(size); it != free_.end() && it->first <= most; ++it) {
+    if (it->second.empty()) continue;
+    std::unique_ptr<PinnedBuffer> block = std::move(it->second.back());
+    it->second.pop_back();
+    return block;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<std::shared_ptr<void>> FramePool::Get(int64_t bytes, Use use) {
   const int64_t size = ClassOf(bytes);
   std::unique_ptr<PinnedBuffer> block;
@@ -75,10 +94,8 @@ absl::StatusOr<std::shared_ptr<void>> FramePool::Get(int64_t bytes, Use use) {
   {
     MutexLock lock(mutex_);
     if (!MayTake(size, use)) return NoRoom(bytes, use);
-    if (auto& free = free_[size]; !free.empty()) {
-      block = std::move(free.back());
-      free.pop_back();
-    } else {
+    block = TakeFree(size, use);
+    if (block == nullptr) {
       // Free idle blocks of other classes before the cap refuses.
       for (auto it = free_.rbegin(); it != free_.rend() && allocated_ + size > cap_bytes_; ++it) {
         while (!it->second.empty() && allocated_ + size > cap_bytes_) {
@@ -136,6 +153,32 @@ void FramePool::Prepare(int64_t bytes, int count) {
     if (!block.ok()) break;
     taken.push_back(*std::move(block));
   }
+}
+
+void FramePool::AddFree(int64_t size, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    {
+      MutexLock lock(mutex_);
+      if (std::ssize(free_[size]) >= count || allocated_ + size > cap_bytes_) return;
+      allocated_ += size;
+    }
+    auto made = base::ExceptionToStatus([&] { return Allocate(size); });
+    MutexLock lock(mutex_);
+    if (!made.ok()) {
+      allocated_ -= size;
+      return;
+    }
+    free_[size].push_back(*std::move(made));
+  }
+}
+
+void FramePool::PrepareForVolumes(int64_t volume_bytes) {
+  if (volume_bytes <= 0) return;
+  const int64_t part = cap_bytes_ / 8;
+  // One slab is copied while the other is written.
+  AddFree(BlockBytes(std::min({volume_bytes, kPreparedSlab, part})), 2);
+  for (const int64_t piece : kPreparedPieces)
+    AddFree(piece, std::min({volume_bytes, kPreparedPieceBytes, part}) / piece);
 }
 
 struct PartOfPool::Lent {

@@ -34,10 +34,16 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   /// `use` or the cap leaves no room; `retryable` if room comes when other blocks return. Otherwise
   /// the error of Device::AllocatePinned: ResourceExhausted with OUT_OF_MEMORY, which is retryable,
   /// or Unavailable of a lost device. The first use of a size class allocates, which takes
-  /// milliseconds: call Prepare beforehand for the block path.
+  /// milliseconds in which a driver serves nobody: call Prepare beforehand for the block path. A
+  /// short use (kStaging) takes a free block of up to four times the size before it allocates.
   absl::StatusOr<std::shared_ptr<void>> Get(int64_t bytes, Use use = Use::kStaging);
   /// Makes sure that `count` blocks for frames of `bytes` exist, as far as the cap allows.
   void Prepare(int64_t bytes, int count);
+  /// Makes what the first uses of volumes of this size take: the slabs of a commit or of a move
+  /// between tiers, and the pieces of reads; about half of the cap at most. It takes nothing from
+  /// others, and evicts nothing. Without it, the first commit and the first read beside a scan hold
+  /// up the driver while blocks of the scan come, and some of these are dropped.
+  void PrepareForVolumes(int64_t volume_bytes);
   /// The share of the cap that a block for `bytes` takes.
   static int64_t BlockBytes(int64_t bytes);
   /// The most bytes that blocks of this use may have together.
@@ -48,8 +54,13 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   /// Whether the use may take this many more bytes.
   bool MayTake(int64_t bytes, Use use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NoRoom(int64_t bytes, Use use) const;
+  /// A free block for this use; null if none fits.
+  std::unique_ptr<PinnedBuffer> TakeFree(int64_t size, Use use)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Count(int64_t bytes, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::unique_ptr<PinnedBuffer>> Allocate(int64_t bytes);
+  /// Makes blocks of a class until `count` are free, as far as the cap allows without evicting any.
+  void AddFree(int64_t size, int64_t count);
   void Return(PinnedBuffer* block, Use use);
 
   Device* const device_;

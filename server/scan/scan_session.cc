@@ -170,6 +170,7 @@ absl::Status ScanSession::Allocate() {
   OCTAVO_RETURN_IF_ERROR(
       completions_.Allocate(home, events, lanes_.size(), scan_.chain.raw_type == DType::kF32));
   OCTAVO_RETURN_IF_ERROR(memory_.AllocateChains());
+  context_.frames->PrepareForVolumes(scan_.volume_bytes);  // last: of what is left
   acquirer_.source().OnNews([e = &events_](const std::string& text) {
     e->Publish({.kind = model::EventKind::kSource, .text = text, .record = e->next_record()});
   });

@@ -51,6 +51,83 @@ TEST_F(FramePoolTest, ClientsThatStopLeaveHalfAndAlwaysAQuarterToCommits) {
   EXPECT_THAT(pool_->Get(1, FramePool::Use::kClient), IsOk());
 }
 
+// Counts the allocations of page-locked memory.
+class CountingDevice final : public octavo::testing::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
+    ++made;
+    return ForwardingDevice::AllocatePinned(bytes);
+  }
+  int made = 0;
+};
+
+TEST_F(FramePoolTest, WhatIsPreparedForVolumesIsNotMadeWhenItIsUsed) {
+  constexpr int64_t kMiB = 1 << 20;
+  CountingDevice device(*devices_[0]);
+  const auto pool = std::make_shared<FramePool>(&device, 512 * kMiB);
+  pool->PrepareForVolumes(300 * kMiB);
+  const int made = device.made;
+  EXPECT_GT(made, 0);
+  for (const int64_t slab : {16 * kMiB, 20 * kMiB, 33 * kMiB, 64 * kMiB}) {  // of several formats
+    const auto one = pool->Get(slab), two = pool->Get(slab);
+    EXPECT_THAT(one, IsOk());
+    EXPECT_THAT(two, IsOk());
+  }
+  for (const int64_t piece : {2 * kMiB, 4 * kMiB}) {
+    Blocks pieces;
+    for (int i = 0; i < 8; ++i) pieces.push_back(*pool->Get(piece - 512, FramePool::Use::kClient));
+  }
+  EXPECT_EQ(device.made, made);
+  pool->PrepareForVolumes(300 * kMiB);
+  EXPECT_EQ(device.made, made) << "the next scan finds it";
+}
+
+TEST_F(FramePoolTest, ClientsGetNoBlockThatIsLargerThanTheyNeed) {
+  constexpr int64_t kMiB = 1 << 20;
+  CountingDevice device(*devices_[0]);
+  const auto pool = std::make_shared<FramePool>(&device, 64 * kMiB);
+  pool->Prepare(8 * kMiB, 2);
+  EXPECT_EQ(device.made, 2);
+  const auto piece = pool->Get(2 * kMiB, FramePool::Use::kClient);
+  EXPECT_EQ(device.made, 3);
+  const auto copy = pool->Get(2 * kMiB), next = pool->Get(5 * kMiB);
+  EXPECT_EQ(device.made, 3);
+  const auto small = pool->Get(kMiB);
+  EXPECT_EQ(device.made, 4) << "no block of 8 MiB, nor of 2 MiB that a client has";
+}
+
+TEST_F(FramePoolTest, WhatIsPreparedForVolumesEvictsNothing) {
+  constexpr int64_t kMiB = 1 << 20;
+  CountingDevice device(*devices_[0]);
+  for (const int64_t cap : {16 * kMiB, 33 * kMiB, 48 * kMiB, 64 * kMiB, 100 * kMiB}) {
+    const auto pool = std::make_shared<FramePool>(&device, cap);
+    pool->Prepare(kMiB, static_cast<int>(cap / kMiB * 5 / 8));  // idle frames of a scan
+    pool->PrepareForVolumes(1000 * kMiB);
+    const int made = device.made;
+    for (int i = 0; i < 3; ++i) pool->PrepareForVolumes(1000 * kMiB);
+    EXPECT_EQ(device.made, made) << "scan after scan";
+    Blocks frames;
+    for (int64_t i = 0; i < cap / kMiB * 5 / 8; ++i)
+      frames.push_back(*pool->Get(kMiB, FramePool::Use::kFrame));
+    EXPECT_EQ(device.made, made) << "the frames are still there";
+  }
+}
+
+TEST_F(FramePoolTest, WhatIsPreparedLeavesHalfOfTheCap) {
+  constexpr int64_t kMiB = 1 << 20;
+  const auto pool = std::make_shared<FramePool>(devices_[0].get(), 16 * kMiB);
+  pool->PrepareForVolumes(1000 * kMiB);
+  Blocks frames;
+  for (int i = 0; i < 8; ++i) {
+    auto frame = pool->Get(kMiB, FramePool::Use::kFrame);
+    ASSERT_THAT(frame, IsOk());
+    frames.push_back(*std::move(frame));
+  }
+  pool->PrepareForVolumes(0);
+  pool->PrepareForVolumes(1);
+}
+
 TEST_F(FramePoolTest, OneReaderLeavesRoomToOthers) {
   // A quarter of the clients' half of 16 blocks are two, and three are always lent.
   const PartOfPool one(pool_, FramePool::Use::kClient), two(pool_, FramePool::Use::kClient);
