@@ -2,9 +2,11 @@
 // MiB blocks, direct, four files with eight writes in flight each, synced at the end. No daemon.
 //   bench_commit --directory DIR [--mib 1024] [--rounds 3] [--formats npy,zarr-none,...]
 //                [--buffered 1]
-// --buffered lets fio write through the page cache, too. All take turns in each round, so that what
-// else the machine does meets them alike. The digest is checked by each commit, the sizes of its
-// files after the first ones. Prints a JSON object for each figure.
+// --buffered lets fio write through the page cache, too. With zarr-none, fio writes files of 1 MiB,
+// too (8 at a time, each in one write): what the file system takes of chunks that are files. All
+// take turns in each round, so that what else the machine does meets them alike. The digest is
+// checked by each commit, the sizes of its files after the first ones. Prints a JSON object for
+// each figure.
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -41,6 +44,7 @@ const std::map<std::string, WriterOptions>& Formats() {
       {"tiff", {.format = Format::kOmeTiff, .compress = false}},
       {"zarr-none", {.compress = false}},
       {"zarr-none-256k", {.chunk = {8, 128, 128}, .compress = false}},
+      {"zarr-none-4m", {.chunk = {32, 256, 256}, .compress = false}},
       {"zarr-shards", {.chunk = {32, 128, 128}, .shard = {32, 512, 512}, .compress = false}},
       {"zarr-zstd", {}},
       {"hdf5-none", {.format = Format::kHdf5, .compress = false}},
@@ -59,12 +63,22 @@ std::vector<uint16_t> MakeVoxels(int64_t planes) {
   return voxels;
 }
 
+/// Options of fio: a few large files, and many of 1 MiB.
+std::string LargeFiles(int64_t mib, bool direct) {
+  return absl::StrCat("--bs=4M --size=", mib / 4,
+                      "M --numjobs=4 --iodepth=8 --ioengine=libaio --direct=", direct ? 1 : 0);
+}
+std::string SmallFiles(int64_t mib) {
+  return absl::StrCat("--bs=1M --filesize=1M --size=", mib / 8, "M --nrfiles=", mib / 8,
+                      " --create_on_open=1 --openfiles=1 --file_service_type=sequential "
+                      "--numjobs=8 --ioengine=psync --direct=1");
+}
+
 /// Bytes per second that fio writes; 0 without fio.
-double Fio(const fs::path& directory, int64_t mib, bool direct) {
-  const std::string command = absl::StrCat(
-      "fio --name=w --directory=", directory.string(), " --rw=write --bs=4M --size=", mib / 4,
-      "M --numjobs=4 --iodepth=8 --ioengine=libaio --direct=", direct ? 1 : 0,
-      " --end_fsync=1 --group_reporting --output-format=json 2>/dev/null");
+double Fio(const fs::path& directory, const std::string& options) {
+  const std::string command =
+      absl::StrCat("fio --name=w --directory=", directory.string(), " --rw=write ", options,
+                   " --end_fsync=1 --group_reporting --output-format=json 2>/dev/null");
   std::FILE* const out = ::popen(command.c_str(), "r");
   if (out == nullptr) return 0;
   std::string text;
@@ -111,10 +125,12 @@ int Main(int argc, char** argv) {
   std::map<std::string, int64_t> on_disk;
   const std::vector<std::string> names = absl::StrSplit(formats, ',', absl::SkipEmpty());
   for (int round = 0; round < rounds; ++round) {
-    if (const double rate = Fio(work / "fio", mib, true); rate > 0) rates["fio"].push_back(rate);
-    if (buffered)
-      if (const double rate = Fio(work / "fio", mib, false); rate > 0)
-        rates["fio, page cache"].push_back(rate);
+    const auto fio = [&](const char* what, const std::string& options) {
+      if (const double rate = Fio(work / "fio", options); rate > 0) rates[what].push_back(rate);
+    };
+    fio("fio", LargeFiles(mib, /*direct=*/true));
+    if (absl::c_linear_search(names, "zarr-none")) fio("fio, files of 1 MiB", SmallFiles(mib));
+    if (buffered) fio("fio, page cache", LargeFiles(mib, /*direct=*/false));
     for (const std::string& name : names) {
       const auto of = Formats().find(name);
       if (of == Formats().end()) Die(absl::StrCat("unknown format ", name));

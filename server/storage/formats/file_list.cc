@@ -74,6 +74,16 @@ absl::Status FileListWriter::WriteListed(const std::string& relative, const void
   return out.Close();
 }
 
+absl::Status FileListWriter::WriteMade(const std::string& relative, int64_t bytes,
+                                       const std::function<void(char*)>& make) {
+  OCTAVO_ASSIGN_OR_RETURN(Output out, Create(relative, bytes));
+  out.block_ = queue_.NewBlock(bytes);
+  make(out.block_.data());
+  out.listed_.crc32c = Crc32c(out.block_.data(), static_cast<size_t>(bytes));
+  out.listed_.bytes = out.filled_ = bytes;
+  return out.Close();
+}
+
 absl::Status FileListWriter::SyncListed() {
   OCTAVO_RETURN_IF_ERROR(queue_.Drain());
   const auto files = Files();

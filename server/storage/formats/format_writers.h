@@ -57,6 +57,9 @@ class FileListWriter : public VolumeWriter {
   absl::StatusOr<Output> Create(const std::string& relative, int64_t bytes = 0);
   /// Creates, appends and closes.
   absl::Status WriteListed(const std::string& relative, const void* data, size_t bytes);
+  /// The same, without a copy: `make` puts the bytes where they are written from.
+  absl::Status WriteMade(const std::string& relative, int64_t bytes,
+                         const std::function<void(char*)>& make);
   void List(Manifest::File file);
   /// Waits until every file is written; then fdatasync of every listed one.
   absl::Status SyncListed();

@@ -90,9 +90,9 @@ struct Hdf5Output::Driver {
                             static_cast<int64_t>(bytes), static_cast<const char*>(data));
     }));
   }
-  static herr_t Truncate(H5FD_t* file, hid_t, hbool_t) {
+  static herr_t Truncate(H5FD_t* file, hid_t, hbool_t closes) {
     const auto allocated = static_cast<int64_t>(reinterpret_cast<Driver*>(file)->allocated);
-    return Of(file).Kept(Guarded([&] { return Of(file).Truncate(allocated); }));
+    return Of(file).Kept(Guarded([&] { return Of(file).Truncate(allocated, closes); }));
   }
 };
 
@@ -162,6 +162,11 @@ absl::Status Hdf5Output::Write(bool of_dataset, int64_t offset, int64_t bytes, c
     return absl::OkStatus();
   }
   const int64_t begin = offset % kDirectAlignment;
+  if (begin == 0 && lent_.block && data == lent_.block.data() && bytes == lent_.bytes) {
+    parts_[offset] = {.bytes = bytes, .crc = lent_.crc};
+    return queue_->Write(file_, std::move(lent_.block),
+                         {{.begin = 0, .bytes = bytes, .offset = offset}});
+  }
   WriteQueue::Block block = queue_->NewBlock(begin + bytes);
   parts_[offset] = {.bytes = bytes,
                     .crc = CopyWithCrc32c(block.data() + begin, data, static_cast<size_t>(bytes))};
@@ -183,11 +188,33 @@ absl::Status Hdf5Output::Read(int64_t offset, int64_t bytes, char* out) {
   return ReadAllAt(readable_.get(), file_->path(), out, static_cast<size_t>(there), offset);
 }
 
-absl::Status Hdf5Output::Truncate(int64_t bytes) {
-  if (bytes == end_) return absl::OkStatus();
-  OCTAVO_RETURN_IF_ERROR(queue_->Drain());
-  if (::ftruncate(file_->fd(), bytes) != 0) return ErrnoStatus(errno, "writing", file_->path());
+absl::Status Hdf5Output::Truncate(int64_t bytes, bool closes) {
+  // Before the end, a size within what is reserved concerns only the library.
+  const bool there = !closes && bytes <= reserved_;
+  const int64_t size = closes && reserved_ > 0 ? std::max(reserved_, end_) : end_;
+  if (!there && bytes != size) {
+    if (given_up_) return absl::OkStatus();
+    // What was queued and failed is found by whoever drains the queue: an error here would leave
+    // the file open in the library.
+    const absl::Status written = queue_->Drain();
+    if (!closes) OCTAVO_RETURN_IF_ERROR(written);
+    OCTAVO_RETURN_IF_ERROR(file_->Truncate(bytes));
+    reserved_ = 0;
+  }
   end_ = bytes;
+  return absl::OkStatus();
+}
+
+Hdf5Output::Chunk Hdf5Output::MakeChunk(int64_t bytes, const std::function<void(char*)>& make) {
+  Chunk chunk{.block = queue_->NewBlock(bytes), .bytes = bytes};
+  make(chunk.block.data());
+  chunk.crc = Crc32c(chunk.block.data(), static_cast<size_t>(bytes));
+  return chunk;
+}
+
+absl::Status Hdf5Output::Reserve(int64_t bytes) {
+  OCTAVO_ASSIGN_OR_RETURN(const bool reserved, file_->Reserve(bytes));
+  if (reserved) reserved_ = bytes;
   return absl::OkStatus();
 }
 

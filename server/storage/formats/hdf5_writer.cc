@@ -11,6 +11,7 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "server/storage/formats/hdf5_output.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/formats/single_file.h"
@@ -24,6 +25,9 @@ namespace octavo::storage {
 namespace {
 
 using Id = Hdf5Id;
+
+// About what the library's index takes for a chunk, and its other tables.
+constexpr int64_t kIndexBytes = 64, kTableBytes = 64 << 10;
 
 /// The type in the file: little-endian on every machine. Half precision and complex are built from
 /// the library's types.
@@ -66,12 +70,37 @@ class Hdf5Writer final : public SingleFileWriter {
   ~Hdf5Writer() override {
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
+    output_.GiveUp();
     (void)dataset_.Close();
     (void)file_.Close();
     H5Eclear2(H5E_DEFAULT);
   }
 
   absl::Status Start() {
+    OCTAVO_RETURN_IF_ERROR(CreateFile());
+    if (options_.compress) return absl::OkStatus();
+    // Without the library's lock: some file systems take their time.
+    const int64_t chunks = CeilDiv(grid_.shape[0], grid_.chunk[0]) *
+                           CeilDiv(grid_.shape[1], grid_.chunk[1]) *
+                           CeilDiv(grid_.shape[2], grid_.chunk[2]);
+    return output_.Reserve(
+        chunks * (RoundUp(grid_.ChunkBytes(), Aligned() ? kDirectAlignment : 1) + kIndexBytes) +
+        kTableBytes);
+  }
+
+  int64_t SlabBscans() const override { return std::min(grid_.chunk[0], meta_.shape[0]); }
+
+ private:
+  /// An encoded chunk: in memory of the queue, or in `packed`.
+  struct Part {
+    Hdf5Output::Chunk chunk;
+    std::string packed;
+    absl::Status status;
+  };
+
+  /// Whether chunks lie at multiples of a page.
+  bool Aligned() const { return !options_.compress && grid_.ChunkBytes() >= kLeastDirectBytes; }
+  absl::Status CreateFile() {
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
@@ -79,7 +108,7 @@ class Hdf5Writer final : public SingleFileWriter {
     H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
     bool driven = output_.Use(access.get());
     // Chunks at multiples of a page go past the page cache as a whole.
-    if (driven && !options_.compress && grid_.ChunkBytes() >= kLeastDirectBytes)
+    if (driven && Aligned())
       driven = H5Pset_alignment(access.get(), kLeastDirectBytes, kDirectAlignment) >= 0;
     if (driven)
       file_ =
@@ -103,14 +132,6 @@ class Hdf5Writer final : public SingleFileWriter {
     if (!fine || !dataset_) return Failed("creating /volume in");
     return absl::OkStatus();
   }
-
-  int64_t SlabBscans() const override { return std::min(grid_.chunk[0], meta_.shape[0]); }
-
- private:
-  struct Part {
-    std::string bytes;
-    absl::Status status;
-  };
 
   /// The status of a failed call of the library.
   absl::Status Failed(const char* doing) const {
@@ -153,7 +174,7 @@ class Hdf5Writer final : public SingleFileWriter {
     return parts;
   }
 
-  absl::Status WriteGroup(int64_t y_begin, int64_t first, const std::vector<Part>& parts) {
+  absl::Status WriteGroup(int64_t y_begin, int64_t first, std::vector<Part>& parts) {
     const int64_t nz = CeilDiv(grid_.shape[2], grid_.chunk[2]);
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
@@ -162,8 +183,12 @@ class Hdf5Writer final : public SingleFileWriter {
       const int64_t i = first + static_cast<int64_t>(k);
       const hsize_t at[3] = {Size(y_begin), Size(i / nz * grid_.chunk[1]),
                              Size(i % nz * grid_.chunk[2])};
-      if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(),
-                         parts[k].bytes.data()) < 0)
+      const bool whole = static_cast<bool>(parts[k].chunk.block);
+      const char* const data = whole ? parts[k].chunk.block.data() : parts[k].packed.data();
+      const size_t bytes =
+          whole ? static_cast<size_t>(parts[k].chunk.bytes) : parts[k].packed.size();
+      output_.Lend(std::move(parts[k].chunk));
+      if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, bytes, data) < 0)
         return Failed("writing");
     }
     return absl::OkStatus();
@@ -172,6 +197,12 @@ class Hdf5Writer final : public SingleFileWriter {
   /// A chunk as the library's filters would make it.
   Part Encode(const char* slab, int64_t bscans, int64_t x0, int64_t z0) {
     Part out;
+    if (Aligned()) {
+      out.chunk = output_.MakeChunk(grid_.ChunkBytes(), [&](char* memory) {
+        grid_.GatherInto(slab, bscans, 0, x0, z0, memory);
+      });
+      return out;
+    }
     Scratch& scratch = scratch_.local();
     const char* chunk = grid_.Gather(slab, bscans, 0, x0, z0, &scratch.chunk);
     const auto bytes = static_cast<size_t>(grid_.ChunkBytes());
@@ -182,9 +213,9 @@ class Hdf5Writer final : public SingleFileWriter {
     }
     if (options_.compress)
       out.status =
-          scratch.deflater.Append(DeflateWrap::kZlib, options_.level, chunk, bytes, &out.bytes);
+          scratch.deflater.Append(DeflateWrap::kZlib, options_.level, chunk, bytes, &out.packed);
     else
-      out.bytes.assign(chunk, bytes);
+      out.packed.assign(chunk, bytes);
     return out;
   }
 
@@ -225,6 +256,8 @@ class Hdf5Writer final : public SingleFileWriter {
   }
 
   absl::StatusOr<Manifest::File> Complete() override {
+    // Without the library's lock, which other files need.
+    OCTAVO_RETURN_IF_ERROR(queue_.Drain());
     {
       MutexLock lock(Hdf5Mutex());
       QuietHdf5();

@@ -1,9 +1,7 @@
 #include "server/storage/formats/single_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,15 +66,8 @@ absl::Status SingleFileWriter::Finish() {
 absl::Status StreamedFileWriter::Open(int64_t head_bytes, int64_t body_bytes) {
   OCTAVO_ASSIGN_OR_RETURN(file_, queue_.Create(data_path_, VolumeBytes() >= kLeastDirectBytes));
   head_bytes_ = at_ = head_bytes;
-  const int64_t total = head_bytes + body_bytes;
-  // Some file systems cannot reserve room; on these a full disk shows only while writing. The C
-  // library would emulate the reservation by writing zeros, hence the bare system call.
-  while (body_bytes > 0 && ::fallocate(file_->fd(), 0, 0, total) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) break;
-    return ErrnoStatus(errno, absl::StrCat("reserving ", total, " bytes for"), data_path_);
-  }
-  return absl::OkStatus();
+  // Without a reservation a full disk shows only while writing.
+  return body_bytes > 0 ? file_->Reserve(head_bytes + body_bytes).status() : absl::OkStatus();
 }
 
 absl::Status StreamedFileWriter::Append(const void* data, int64_t bytes) {

@@ -140,6 +140,12 @@ absl::Status ZarrArray::WriteFile(const void* slab, int64_t bscans, int64_t fy, 
                                   int64_t fz) {
   const std::string key = absl::StrCat(name_, v2_ ? "/" : "/c/", fy, "/", fx, "/", fz);
   const int64_t x0 = fx * file_shape_[1], z0 = fz * file_shape_[2];
+  if (!sharded_ && codec_.codec == Codec::kDefault &&
+      grid_.ChunkBytes() <= WriteQueue::kBlockBytes) {
+    return writer_->WriteMade(key, grid_.ChunkBytes(), [&](char* memory) {
+      grid_.GatherInto(slab, bscans, 0, x0, z0, memory);
+    });
+  }
   if (!sharded_) {
     OCTAVO_ASSIGN_OR_RETURN(const auto encoded, Encode(slab, bscans, 0, x0, z0));
     return writer_->WriteListed(key, encoded.data(), encoded.size());

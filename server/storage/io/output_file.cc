@@ -43,6 +43,23 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
   direct_fd_ = std::move(other.direct_fd_);
 }
 
+// The C library would emulate the reservation by writing zeros, hence the bare system call.
+absl::StatusOr<bool> OutputFile::Reserve(int64_t bytes) {
+  while (::fallocate(fd_.get(), 0, 0, bytes) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) return false;
+    return ErrnoStatus(errno, absl::StrCat("reserving ", bytes, " bytes for"), path_);
+  }
+  return true;
+}
+
+absl::Status OutputFile::Truncate(int64_t bytes) {
+  while (::ftruncate(fd_.get(), bytes) != 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, "writing", path_);
+  }
+  return absl::OkStatus();
+}
+
 int OutputFile::DirectFd() {
   if (!direct_.load(std::memory_order_relaxed)) return -1;
   const MutexLock lock(mutex_);

@@ -28,6 +28,12 @@ class OutputFile {
   const std::string& path() const { return path_; }
   /// Its descriptor of the page cache.
   int fd() const { return fd_.get(); }
+  /// Gives the file `bytes` of room and this size, so that a full disk shows now, and no write
+  /// extends the file: file systems run writes that extend one at a time. False where the file
+  /// system cannot.
+  absl::StatusOr<bool> Reserve(int64_t bytes);
+  /// Cuts the file off behind so many bytes.
+  absl::Status Truncate(int64_t bytes);
   /// Writes all of it. What lies between multiples of Alignment() goes past the page cache if
   /// `data` has the remainder of `offset` by kDirectAlignment; the bytes before and behind go
   /// through it.

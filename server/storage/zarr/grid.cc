@@ -25,18 +25,30 @@ const char* ChunkGrid::Gather(const void* slab, int64_t bscans, int64_t y0, int6
   const auto* in = static_cast<const char*>(slab) + ((y0 * shape[1] + x0) * shape[2] + z0) * size;
   if (full && nz == shape[2] && (nx == shape[1] || ny == 1)) return in;
   memory->resize(static_cast<size_t>(ChunkBytes()));
+  GatherInto(slab, bscans, y0, x0, z0, memory->data());
+  return memory->data();
+}
+
+void ChunkGrid::GatherInto(const void* slab, int64_t bscans, int64_t y0, int64_t x0, int64_t z0,
+                           char* memory) const {
+  const int64_t ny = std::min(chunk[0], bscans - y0), nx = std::min(chunk[1], shape[1] - x0),
+                nz = std::min(chunk[2], shape[2] - z0);
+  const auto* in = static_cast<const char*>(slab) + ((y0 * shape[1] + x0) * shape[2] + z0) * size;
+  const bool full = ny == chunk[0] && nx == chunk[1] && nz == chunk[2];
+  if (full && nz == shape[2] && (nx == shape[1] || ny == 1)) {
+    std::memcpy(memory, in, static_cast<size_t>(ChunkBytes()));
+    return;
+  }
   if (!full) {
-    const auto step = static_cast<size_t>(size);
-    for (size_t i = 0; i < memory->size(); i += step)
-      std::memcpy(memory->data() + i, fill.bytes.data(), step);
+    for (int64_t i = 0; i < ChunkBytes(); i += size)
+      std::memcpy(memory + i, fill.bytes.data(), static_cast<size_t>(size));
   }
   for (int64_t y = 0; y < ny; ++y) {
     for (int64_t x = 0; x < nx; ++x) {
-      std::memcpy(memory->data() + (y * chunk[1] + x) * chunk[2] * size,
+      std::memcpy(memory + (y * chunk[1] + x) * chunk[2] * size,
                   in + (y * shape[1] + x) * shape[2] * size, static_cast<size_t>(nz * size));
     }
   }
-  return memory->data();
 }
 
 void ChunkGrid::Scatter(const char* bytes, void* slab, int64_t bscans, int64_t y0, int64_t x0,

@@ -31,6 +31,9 @@ struct ChunkGrid {
   /// them into `memory`.
   const char* Gather(const void* slab, int64_t bscans, int64_t y0, int64_t x0, int64_t z0,
                      std::vector<char>* memory) const;
+  /// The same, always gathered into `memory`, of ChunkBytes().
+  void GatherInto(const void* slab, int64_t bscans, int64_t y0, int64_t x0, int64_t z0,
+                  char* memory) const;
   /// The reverse: copies the part of `bytes` within the volume to the slab.
   void Scatter(const char* bytes, void* slab, int64_t bscans, int64_t y0, int64_t x0,
                int64_t z0) const;

@@ -11,9 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
+#include "gpu/device/alignment.h"
 #include "server/storage/formats/format_writers.h"
+#include "server/storage/formats/input_volume.h"
 #include "server/storage/formats/volume_input.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/zarr/grid.h"
 #include "tests/server/storage/io/write_faults.h"
 #include "tests/server/storage/storage_test_base.h"
 #include "tests/support/seed.h"
@@ -193,6 +196,41 @@ TEST_F(DirectCommitTest, LargeFilesGoPastThePageCacheAndSmallOnesThroughIt) {
   EXPECT_GE(Faults().direct, std::ssize(data)) << "a shard of 4 MiB";
 }
 
+// The file gets its room before the first chunk. What the library does not use of it is cut off.
+TEST_F(DirectCommitTest, AnHdf5FileHasItsChunksAndNoRoomBehindThem) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 64, 256, 250, DType::kU16);
+  auto store = Open();
+  const int64_t chunks[][3] = {{16, 128, 128},  // pages
+                               {16, 128, 125},  // larger than what is written at once, no pages
+                               {7, 100, 150},   // smaller
+                               {64, 256, 250}, {1, 256, 250}, {5, 256, 3}};
+  for (const auto& chunk : chunks) {
+    SCOPED_TRACE(absl::StrCat(chunk[0], " ", chunk[1], " ", chunk[2]));
+    WriterOptions options{.format = Format::kHdf5, .compress = false};
+    std::copy_n(chunk, 3, options.chunk);
+    ASSERT_OK_AND_ASSIGN(const auto outcome, Commit(*store, "a", meta, data, options));
+    int64_t count = 1, bytes = 2;
+    for (int d = 0; d < 3; ++d) {
+      count *= CeilDiv(meta.shape[d], chunk[d]);
+      bytes *= chunk[d];
+    }
+    const bool aligned = bytes >= kLeastDirectBytes;
+    const int64_t size = static_cast<int64_t>(std::filesystem::file_size(outcome.path)),
+                  raw = count * (aligned ? RoundUp(bytes, 4096) : bytes);
+    EXPECT_GE(size, raw);
+    EXPECT_LT(size, raw + count * 64 + (32 << 10));
+    ASSERT_OK_AND_ASSIGN(auto input, OpenVolumeInput(outcome.path, {}));
+    ASSERT_OK_AND_ASSIGN(const auto stored, InputVolume::Make(std::move(input), {}));
+    EXPECT_THAT(stored->Verify(), IsOk());
+    std::vector<uint8_t> back(data.size());
+    ASSERT_THAT(stored->Read(0, 64, back.data()), IsOk());
+    EXPECT_TRUE(back == data);
+    std::filesystem::remove_all(outcome.path);
+    std::filesystem::remove_all(outcome.path + ".json");
+  }
+}
+
 TEST_F(DirectCommitTest, AFileSystemWithoutItAndShortWritesChangeNothing) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 64, 250, 256, DType::kU16);
@@ -200,9 +238,11 @@ TEST_F(DirectCommitTest, AFileSystemWithoutItAndShortWritesChangeNothing) {
   const auto commits = [&](const char* name) {
     for (const WriterOptions& options :
          {WriterOptions{.format = Format::kNpy}, WriterOptions{.compress = false},
-          WriterOptions{.format = Format::kNifti}, WriterOptions{.format = Format::kHdf5}}) {
-      const auto outcome =
-          Commit(*store, absl::StrCat(name, FormatName(options.format)), meta, data, options);
+          WriterOptions{.format = Format::kNifti}, WriterOptions{.format = Format::kHdf5},
+          WriterOptions{.format = Format::kHdf5, .compress = false}}) {
+      const auto outcome = Commit(
+          *store, absl::StrCat(name, FormatName(options.format), options.compress ? "" : "-none"),
+          meta, data, options);
       ASSERT_THAT(outcome, IsOk());
       if (options.format == Format::kOmeZarr05) {
         EXPECT_THAT(VerifyDirectory(outcome->path), IsOk());
@@ -232,7 +272,8 @@ TEST_F(DirectCommitTest, AFullDiskLeavesNothing) {
   for (const int64_t room : {0, 1000, 5'000'000}) {
     for (const WriterOptions& options :
          {WriterOptions{.format = Format::kNpy}, WriterOptions{.compress = false},
-          WriterOptions{.format = Format::kNifti}}) {
+          WriterOptions{.format = Format::kNifti},
+          WriterOptions{.format = Format::kHdf5, .compress = false}}) {
       Faults().room = room;
       EXPECT_THAT(Commit(*store, "deep/x", meta, data, options),
                   IsError(absl::StatusCode::kResourceExhausted, "No space left"));
@@ -249,7 +290,8 @@ TEST_F(DirectCommitTest, ACommitThatIsGivenUpInTheMiddleLeavesNothing) {
   auto store = Open();
   for (const WriterOptions& options : {WriterOptions{.format = Format::kNpy},
                                        WriterOptions{.chunk = {32, 128, 128}, .compress = false},
-                                       WriterOptions{.format = Format::kNifti}}) {
+                                       WriterOptions{.format = Format::kNifti},
+                                       WriterOptions{.format = Format::kHdf5, .compress = false}}) {
     Faults().delay_ms = 20;
     {
       auto begun = store->Begin("test-1", "deep/x", meta, options);
