@@ -114,20 +114,6 @@ TEST_F(FramePoolTest, WhatIsPreparedForVolumesEvictsNothing) {
   }
 }
 
-TEST_F(FramePoolTest, WhatIsPreparedLeavesHalfOfTheCap) {
-  constexpr int64_t kMiB = 1 << 20;
-  const auto pool = std::make_shared<FramePool>(devices_[0].get(), 16 * kMiB);
-  pool->PrepareForVolumes(1000 * kMiB);
-  Blocks frames;
-  for (int i = 0; i < 8; ++i) {
-    auto frame = pool->Get(kMiB, FramePool::Use::kFrame);
-    ASSERT_THAT(frame, IsOk());
-    frames.push_back(*std::move(frame));
-  }
-  pool->PrepareForVolumes(0);
-  pool->PrepareForVolumes(1);
-}
-
 TEST_F(FramePoolTest, OneReaderLeavesRoomToOthers) {
   // A quarter of the clients' half of 16 blocks are two, and three are always lent.
   const PartOfPool one(pool_, FramePool::Use::kClient), two(pool_, FramePool::Use::kClient);
