@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What a commit with zstd on all cores costs a scan that runs beside it, and what the scan costs the commit: the scan's rate, its drops and the delay of its
 projections without and with commits, and the voxels committed a second without and with the scan. A few viewers read the projections. One JSON object a line; the
-exit status is 1 if the scan lost a block or more than 1 % of its rate, or if a commit has other voxels than the volume.
-  OCTAVO_BUILD_DIR=build/default tests/bench/bench_beside.py [--mib 1024] [--rate 13400000] [--samples 1024] [--commits 8] [--codec zstd] [--backend cuda]
+exit status is 1 if the scan lost a block or more than 1 % of its rate, or if a commit has other voxels than the volume. With --first, the first commit and
+the first read since the daemon's start are measured, beside the scan: what they have to make that later ones find.
+  OCTAVO_BUILD_DIR=build/default tests/bench/bench_beside.py [--mib 1024] [--rate 13400000] [--samples 1024] [--commits 8] [--codec zstd] [--first] [--backend cuda]
 """
 
 import argparse
@@ -12,6 +13,7 @@ import shutil
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
 
@@ -58,6 +60,28 @@ def watched(client, daemon, scan, seconds, begin=lambda: None):
     return dict(seconds=round(seconds, 1), **rate, **delays_of(frames, begun, end), frames_left_out=left_out, ended_early=early[:3])
 
 
+def begin_live(client, a):
+    return client.submit_scan(octavo.simulated(3, repeat_block=True), octavo.raster(512, 512, volumes=0), samples=a.samples, rate_hz=a.rate,
+                              retention=dict(mode="live", disposition=scan_pb2.DISPOSITION_AUTO_DISCARD)).name
+
+
+def first(client, daemon, scan, volumes, codec):
+    """The scan for two seconds at a time: alone, beside one commit, beside one read; then the same again. The first turn is the daemon's first."""
+    good, read_from = True, volumes.pop()
+    for turn in ("first", "second"):
+        work = []
+        seen = {"alone": watched(client, daemon, scan, 2)}
+        seen["commit"] = watched(client, daemon, scan, 2, lambda: work.append(Commits(client, [volumes.pop()], codec)))
+        seen["commit"].update(work[0].end())
+        with ThreadPoolExecutor(1) as pool:
+            seen["read"] = watched(client, daemon, scan, 2, lambda: work.append(pool.submit(client.read, read_from)))
+            work[1].result()
+        for name, numbers in seen.items():
+            print(json.dumps(dict(name=f"{turn}: {name}", **numbers)), flush=True)
+            good = good and numbers["blocks_dropped"] == 0
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=1024, help="of the volume that is committed")
@@ -65,6 +89,7 @@ def main():
     parser.add_argument("--samples", type=int, default=1024, help="of an A-scan, u16")
     parser.add_argument("--commits", type=int, default=8, help="of each measurement, which lasts as long as they take without a scan")
     parser.add_argument("--codec", default="zstd")
+    parser.add_argument("--first", action="store_true", help="measure the first commit and the first read since the daemon's start")
     parser.add_argument("--backend", default="auto")
     a = parser.parse_args()
     daemon = Daemon("--device.backend", a.backend)
@@ -74,10 +99,14 @@ def main():
                                       processing=octavo.processing(dtype="u16"), products=dict(preview_rate_hz=-1))
             client.wait(kept)
             last, *volumes = client.volumes(kept)
+            if a.first:
+                scan = begin_live(client, a)
+                good = first(client, daemon, scan, volumes, a.codec)
+                client.cancel(scan)
+                return 0 if good else 1
             idle = Commits(client, volumes[:a.commits], a.codec).end()
             print(json.dumps(dict(name="commits alone", codec=a.codec, volume_mb=round(last.bytes * 1e-6, 1), cores=os.cpu_count(), **idle)), flush=True)
-            scan = client.submit_scan(octavo.simulated(3, repeat_block=True), octavo.raster(512, 512, volumes=0), samples=a.samples, rate_hz=a.rate,
-                                      retention=dict(mode="live", disposition=scan_pb2.DISPOSITION_AUTO_DISCARD)).name
+            scan = begin_live(client, a)
             alone = watched(client, daemon, scan, idle["commit_seconds"])
             print(json.dumps(dict(name="scan alone", rate=a.rate, **alone)), flush=True)
             commits = []
