@@ -138,6 +138,7 @@ class TomographyCommit(DaemonTest):
         self.assertEqual((job.state, job.commit_failures, list(job.volume_names)), ("CANCELLED", 0, []))
         self.assertFalse(os.path.exists(os.path.join(self.daemon.root, "given_up")))
 
+    @in_the_middle
     def test_a_watched_job_is_made_in_order(self):
         """A subscriber's slice comes first, unless the result is written meanwhile."""
         name = self.submit(slow(self.angles), commit=by_slice("watched/v.zarr"))
@@ -173,6 +174,7 @@ class Errors(unittest.TestCase):
             client.commit(volume.name, "full/v.zarr")
         self.assertEqual(daemon.stop(), 0)
 
+    @in_the_middle
     def test_a_kill_leaves_nothing_of_a_job_that_computes(self):
         directory = tempfile.mkdtemp(prefix="octavo-test-")
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
