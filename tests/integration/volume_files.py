@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -28,10 +29,35 @@ class VolumeFiles(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    @classmethod
+    def start_tool(cls):
+        cls.tool = subprocess.Popen([os.path.join(BUILD, "bin", "volume_input_tool")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.start_tool()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tool.stdin.close()
+        code = cls.tool.wait(60)
+        cls.tool.stdout.close()
+        assert code == 0, f"volume_input_tool ended with {code}"
+
     def run_tool(self, path, **options):
-        done = subprocess.run([os.path.join(BUILD, "bin", "volume_input_tool"), path, json.dumps(options)], capture_output=True, text=True, timeout=60)
-        self.assertIn(done.returncode, (0, 1), done.stderr)
-        return json.loads(done.stdout)
+        overdue = threading.Timer(60, self.tool.kill)
+        overdue.start()
+        self.tool.stdin.write(json.dumps([path, options]) + "\n")
+        self.tool.stdin.flush()
+        answer = self.tool.stdout.readline()
+        overdue.cancel()
+        if not answer:
+            code = self.tool.wait(60)
+            self.tool.stdin.close()
+            self.tool.stdout.close()
+            self.start_tool()  # for the tests to come
+            self.fail(f"volume_input_tool ended with {code}: {path}, {options}")
+        return json.loads(answer)
 
     def read(self, path, dtype, **options):
         """The description, and all of the array (or the box) with the extents of its axes."""

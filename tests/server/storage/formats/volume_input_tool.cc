@@ -1,10 +1,11 @@
-// Reads a volume file as OpenVolumeInput does, for tests against other programs:
-//   volume_input_tool PATH OPTIONS
-// OPTIONS is JSON: format, dataset, image, level, roots, descriptor (open it here, and hand over
-// the descriptor), raw {shape, type, big_endian, offset, fortran, allow_trailing}, box {start,
-// count}, out (a file for the elements of the box, or of all), volume {axes, select, spacing_um,
-// unknown, order, dtype, scaled} (writes the volume instead). Prints the description, or the error,
-// as JSON.
+// Reads volume files as OpenVolumeInput does, for tests against other programs. Each line of the
+// standard input is one request, [PATH, OPTIONS] in JSON. Each gets one line of JSON: the
+// description, or the error. One process answers many requests, because to load its libraries takes
+// longer than most of them.
+// OPTIONS: format, dataset, image, level, roots, descriptor (open it here, and hand over the
+// descriptor), raw {shape, type, big_endian, offset, fortran, allow_trailing}, box {start, count},
+// out (a file for the elements of the box, or of all), volume {axes, select, spacing_um, unknown,
+// order, dtype, scaled} (writes the volume instead).
 
 #include <cstdio>
 #include <fcntl.h>
@@ -137,20 +138,19 @@ absl::Status Run(const std::string& path, const json& given, json* told) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "volume_input_tool PATH OPTIONS\n";
-    return 2;
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    const json request = json::parse(line);
+    json told;
+    const absl::Status status = Run(request[0], request[1], &told);
+    if (!status.ok()) {
+      const octavo::ErrorInfo info = octavo::InfoOf(status);
+      told = {{"error", std::string(status.message())},
+              {"code", static_cast<int>(status.code())},
+              {"reason", octavo::Name(info.reason)},
+              {"field", info.field}};
+    }
+    std::cout << told.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
   }
-  json told;
-  const absl::Status status = Run(argv[1], json::parse(argv[2]), &told);
-  if (!status.ok()) {
-    const octavo::ErrorInfo info = octavo::InfoOf(status);
-    told = {{"error", std::string(status.message())},
-            {"code", static_cast<int>(status.code())},
-            {"reason", octavo::Name(info.reason)},
-            {"field", info.field}};
-  }
-  std::cout << told.dump(-1, ' ', false, json::error_handler_t::replace) << "\n";
-  return status.ok() ? 0 : 1;
+  return 0;
 }
