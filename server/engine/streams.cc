@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/publish/plane_frame.h"
 
 namespace octavo::engine {
 namespace {
@@ -33,6 +34,19 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Streams::Subscribe(
           "), and nothing of it is kept; ",
           absl::StartsWith(spec.parent, "jobs/") ? "GetJob" : "GetScan", " tells of it")),
       error);
+}
+
+absl::StatusOr<std::shared_ptr<model::Subscription>> Streams::SubscribeToLast(
+    const model::SubscribeSpec& spec, const std::set<model::Product>& shown,
+    std::function<void()> notify) {
+  model::SubscribeSpec last = spec;
+  std::erase_if(last.products, [&](model::Product product) {
+    return !publish::IsCut(product) || shown.contains(product) ||
+           spec.DeliveryOf(product) != model::Delivery::kLatest;
+  });
+  if (spec.parent.empty() || spec.resume || last.products.empty())
+    return absl::FailedPreconditionError("no picture is missing");
+  return publisher_.Subscribe(last, std::move(notify));
 }
 
 }  // namespace octavo::engine

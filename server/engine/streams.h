@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,12 @@ class Streams {
   /// daemon.
   absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec,
                                                                  std::function<void()> notify);
+  /// After such a subscription has ended well: the newest picture of each product that can be cut
+  /// from held volumes, that it wanted the latest of, and that is not among those `shown`.
+  /// FailedPrecondition if there is none.
+  absl::StatusOr<std::shared_ptr<model::Subscription>> SubscribeToLast(
+      const model::SubscribeSpec& spec, const std::set<model::Product>& shown,
+      std::function<void()> notify);
   /// Counts a stream that the server has cut.
   void CountCut(const std::string& reason) { publisher_.CountCut(reason); }
 

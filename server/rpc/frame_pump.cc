@@ -18,12 +18,19 @@ bool IsLarge(const model::Frame& frame) {
 }  // namespace
 
 FramePump::FramePump(SubscribeOptions options, base::WorkerPool* workers, SlowWork* slow,
-                     std::shared_ptr<picture::PictureCache> pictures)
+                     std::shared_ptr<picture::PictureCache> pictures, LastPictures last_pictures)
     : options_(std::move(options)),
       workers_(workers),
       makers_(slow->pictures),
       makers_of_large_(slow->large_pictures),
-      pictures_(std::move(pictures)) {}
+      pictures_(std::move(pictures)),
+      last_pictures_(std::move(last_pictures)) {}
+
+FramePump::Notify FramePump::NotifiesThis() {
+  return [weak = weak_from_this()] {
+    if (const auto pump = weak.lock()) pump->FrameCame();
+  };
+}
 
 void FramePump::Start(std::shared_ptr<model::Subscription> subscription,
                       std::shared_ptr<FrameSink> sink) {
@@ -153,6 +160,7 @@ FramePump::Step FramePump::SendNext(model::Subscription& subscription, FrameSink
   if (!taken_before && (!ready || !subscription.Take(&frame_))) {
     absl::Status end;
     if (!sink.TakesEnd() || !subscription.Ended(&end)) return Step::kNothing;
+    if (end.ok() && TurnsToLastPictures()) return Step::kSent;  // look at that one
     sink.End(end);
     return Step::kEnded;
   }
@@ -177,12 +185,27 @@ FramePump::Step FramePump::SendNext(model::Subscription& subscription, FrameSink
   }
   if (out.about.has_stages())
     out.about.mutable_stages()->set_sent_ns(SystemClock().Now().monotonic_ns);
+  shown_.insert(frame.product);
   frame_ = {};
   if (const absl::Status sent = sink.Send(std::move(out)); !sent.ok()) {
     sink.End(sent);
     return Step::kEnded;
   }
   return Step::kSent;
+}
+
+bool FramePump::TurnsToLastPictures() {
+  const LastPictures ask = std::exchange(last_pictures_, nullptr);
+  if (ask == nullptr) return false;
+  auto last = ask(shown_, NotifiesThis());
+  if (!last.ok()) return false;  // nothing is lacking, or no volume is held
+  std::shared_ptr<model::Subscription> before = *std::move(last);
+  {
+    MutexLock lock(mutex_);
+    if (!closed_) std::swap(subscription_, before);
+  }
+  if (before != nullptr) before->Close();
+  return true;
 }
 
 }  // namespace octavo::rpc

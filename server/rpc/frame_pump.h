@@ -21,6 +21,12 @@
 // takes its frame there, so that it is a new one. A large picture goes on to workers of its own,
 // with the frame that was taken.
 //
+// The last picture. A scan may end after a subscription has begun and before a picture of it was
+// made. The subscription then ends without one, although whoever subscribes a moment later gets one
+// of a held volume. So at a good end the pump asks once for the products it never showed, and goes
+// on with the subscription that it gets. It asks in a worker, because a subscription ends under the
+// locks of its scan or job.
+//
 // The end. A subscription that has ended, a picture that cannot be made, a sink that fails and an
 // exception end the stream (FrameSink::End): `running_` then stays true, and no step follows. Close
 // ends the subscription at any time; a step that runs then finds nothing more to send. Close waits
@@ -31,6 +37,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 
 #include "absl/status/status.h"
 
@@ -77,9 +84,17 @@ class FrameSink {
 /// is dropped. Thread-safe.
 class FramePump final : public std::enable_shared_from_this<FramePump> {
  public:
-  /// `pictures`: shared by all pumps.
+  using Notify = std::function<void()>;
+  /// Gives the last pictures of products that are not among those `shown`, or an error.
+  using LastPictures = std::function<absl::StatusOr<std::shared_ptr<model::Subscription>>(
+      const std::set<model::Product>& shown, Notify notify)>;
+
+  /// `pictures`: shared by all pumps. `last_pictures`: null if nobody knows of any.
   FramePump(SubscribeOptions options, base::WorkerPool* workers, SlowWork* slow,
-            std::shared_ptr<picture::PictureCache> pictures);
+            std::shared_ptr<picture::PictureCache> pictures, LastPictures last_pictures);
+
+  /// For a subscription of this pump: calls FrameCame while the pump exists.
+  Notify NotifiesThis();
 
   void Start(std::shared_ptr<model::Subscription> subscription, std::shared_ptr<FrameSink> sink);
   /// Says that there may be a frame. Whoever publishes it calls this: may send it, and does not
@@ -108,6 +123,8 @@ class FramePump final : public std::enable_shared_from_this<FramePump> {
     kEnded = 3
   };
   Step SendNext(model::Subscription& subscription, FrameSink& sink);
+  /// Whether the pump goes on with another subscription: of the last pictures.
+  bool TurnsToLastPictures();
 
   const SubscribeOptions options_;
   base::WorkerPool* const workers_;
@@ -119,7 +136,9 @@ class FramePump final : public std::enable_shared_from_this<FramePump> {
   bool running_ ABSL_GUARDED_BY(mutex_) = false, again_ ABSL_GUARDED_BY(mutex_) = false,
                 closed_ ABSL_GUARDED_BY(mutex_) = false;
   // Used by the running step only.
-  model::Delivered frame_;  // taken, and not sent yet
+  model::Delivered frame_;          // taken, and not sent yet
+  std::set<model::Product> shown_;  // of which a frame was sent
+  LastPictures last_pictures_;      // null once it was called
 };
 
 }  // namespace octavo::rpc

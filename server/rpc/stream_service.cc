@@ -1,4 +1,5 @@
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -37,8 +38,9 @@ class StreamServiceImpl final : public StreamBase {
     return RawStream<v1::SubscribeRequest>(
         context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(const SubscribeOptions options, DecodeSubscribe(*request));
-          const auto pump = std::make_shared<FramePump>(options, workers_, slow_, pictures_);
-          OCTAVO_ASSIGN_OR_RETURN(auto subscription, SubscribeFor(pump, options));
+          const auto pump = MakePump(options);
+          OCTAVO_ASSIGN_OR_RETURN(auto subscription,
+                                  streams_.Subscribe(options.spec, pump->NotifiesThis()));
           writer->OnOver([pump] { pump->Close(); });
           pump->Start(std::move(subscription),
                       std::make_shared<FrameMessages>(writer, pump, workers_, options.chunk_bytes));
@@ -62,9 +64,10 @@ class StreamServiceImpl final : public StreamBase {
       exports::ExportPeer peer = LocalPeerOf(context->peer());
       peer.owner = security::OwnerOf(PrincipalOf(*context));
       OCTAVO_ASSIGN_OR_RETURN(const auto feed, feeds_.Make(request->slots(), peer));
-      const auto pump = std::make_shared<FramePump>(options, workers_, slow_, pictures_);
+      const auto pump = MakePump(options);
       const auto frames = std::make_shared<FrameFeedSink>(feed, pump);
-      OCTAVO_ASSIGN_OR_RETURN(auto subscription, SubscribeFor(pump, options));
+      OCTAVO_ASSIGN_OR_RETURN(auto subscription,
+                              streams_.Subscribe(options.spec, pump->NotifiesThis()));
       absl::Cleanup refused = [&] { frames->Close(); };
       frames->Subscribed(std::move(subscription));
       feed->SetSender(frames);
@@ -79,12 +82,13 @@ class StreamServiceImpl final : public StreamBase {
   }
 
  private:
-  /// Tells the pump of each frame.
-  absl::StatusOr<std::shared_ptr<model::Subscription>> SubscribeFor(
-      const std::shared_ptr<FramePump>& pump, const SubscribeOptions& options) {
-    return streams_.Subscribe(options.spec, [weak = std::weak_ptr(pump)] {
-      if (const auto to = weak.lock()) to->FrameCame();
-    });
+  std::shared_ptr<FramePump> MakePump(const SubscribeOptions& options) {
+    return std::make_shared<FramePump>(
+        options, workers_, slow_, pictures_,
+        [&streams = streams_, spec = options.spec](const std::set<model::Product>& shown,
+                                                   FramePump::Notify notify) {
+          return streams.SubscribeToLast(spec, shown, std::move(notify));
+        });
   }
 
   engine::Streams& streams_;

@@ -13,9 +13,9 @@ import warnings
 import grpc
 import numpy as np
 
-from harness import BUILD, DaemonTest, octavo
+from harness import BUILD, DaemonTest, octavo, until
 from pushing import CuttingProxy, RawStream
-from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2, types_pb2
+from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2, stream_pb2, stream_pb2_grpc, types_pb2
 
 push_module = sys.modules["octavo.push"]  # octavo.push is the function
 
@@ -412,6 +412,29 @@ class Push(DaemonTest):
         self.assertEqual((end.state, end.reason_code, end.missing_ascans), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_SOURCE_ENDED, VOLUME - 70))
         self.check(scan, 0)
         self.check(scan, 1, missing=range(70, VOLUME))
+
+    def test_who_subscribes_behind_the_last_volume_sees_it(self):
+        """No picture is made any more; at the end of the scan comes that of its held volume."""
+        scan, subscribed = self.submit(), threading.Event()
+
+        def blocks():
+            yield records(0, VOLUME)
+            subscribed.wait(60)
+        push = threading.Thread(target=lambda: self.client.push(scan, blocks()))
+        push.start()
+        until(lambda: [volume.state for volume in self.client.volumes(scan)][:1] == ["HELD"])
+        newest = self.client.subscribe(scan, ["mip", "bscan"], timeout=60)
+        self.assertEqual(next(newest).product, "mip")  # that is there
+        of_new_ones = stream_pb2_grpc.StreamServiceStub(self.client.channel).Subscribe(stream_pb2.SubscribeRequest(
+            parent=scan, products=[stream_pb2.PRODUCT_BSCAN], delivery=stream_pb2.DELIVERY_DROP_OLDEST), timeout=60)
+        of_new_ones.initial_metadata()  # it has begun
+        subscribed.set()
+        push.join()
+        self.assertEqual(self.client.wait(scan).volumes_done, 1)
+        (frame,) = newest
+        self.assertEqual((frame.product, frame.complete, frame.dropped_before), ("bscan", True, 0))
+        np.testing.assert_array_equal(frame.array, self.client.read(self.client.volumes(scan)[0])[BSCANS // 2])
+        self.assertEqual(list(of_new_ones), [])
 
     def test_runs_long(self):
         scan = self.submit(volumes=1)

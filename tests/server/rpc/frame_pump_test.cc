@@ -5,9 +5,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -101,8 +104,18 @@ class FramePumpTest : public ::testing::Test {
   SlowWork slow_;
   std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
   std::shared_ptr<FramePump> pump_ = std::make_shared<FramePump>(
-      SubscribeOptions{}, &workers_, &slow_, std::make_shared<picture::PictureCache>());
+      SubscribeOptions{}, &workers_, &slow_, std::make_shared<picture::PictureCache>(),
+      [this](const std::set<model::Product>& shown, FramePump::Notify notify) {
+        ++asked_;
+        shown_ = shown;
+        return last_pictures_(std::move(notify));
+      });
   std::shared_ptr<publish::SubscriberQueue> queue_;
+  int asked_ = 0;
+  std::set<model::Product> shown_;
+  std::function<absl::StatusOr<std::shared_ptr<model::Subscription>>(FramePump::Notify)>
+      last_pictures_ =
+          [](const FramePump::Notify&) { return absl::FailedPreconditionError("nothing is kept"); };
   uint64_t next_ = 0;
 };
 
@@ -162,6 +175,71 @@ TEST_F(FramePumpTest, TheEndComesBehindTheLastFrame) {
   EXPECT_EQ(sink_->sent(), UpTo(1));
   ASSERT_EQ(sink_->ends().size(), 1u);
   EXPECT_THAT(sink_->ends()[0], IsOk());
+}
+
+TEST_F(FramePumpTest, LastPicturesComeBeforeTheEnd) {
+  std::shared_ptr<publish::SubscriberQueue> last;
+  last_pictures_ = [&](FramePump::Notify notify) {
+    last = std::make_shared<publish::SubscriberQueue>(queue_->spec(), std::move(notify), nullptr,
+                                                      &clock_,
+                                                      std::make_shared<publish::FrameCounters>());
+    return last;
+  };
+  Publish();
+  const auto first = std::exchange(queue_, nullptr);
+  first->End();
+  first->Notify();
+  Rest();
+  EXPECT_TRUE(first->closed());
+  EXPECT_EQ(shown_, std::set<model::Product>{model::Product::kMip});
+  EXPECT_TRUE(sink_->ends().empty());
+  ASSERT_NE(last, nullptr);
+  queue_ = last;
+  Publish();
+  Rest();
+  last->End();
+  last->Notify();
+  Rest();
+  EXPECT_EQ(sink_->sent(), UpTo(2));
+  ASSERT_EQ(sink_->ends().size(), 1u);
+  EXPECT_THAT(sink_->ends()[0], IsOk());
+  EXPECT_EQ(asked_, 1);
+}
+
+TEST_F(FramePumpTest, WithoutLastPicturesTheEndIsThatOfTheSubscription) {
+  queue_->End();
+  queue_->Notify();
+  Rest();
+  EXPECT_EQ(asked_, 1);
+  ASSERT_EQ(sink_->ends().size(), 1u);
+  EXPECT_THAT(sink_->ends()[0], IsOk());
+}
+
+TEST_F(FramePumpTest, AfterAnErrorNothingIsAskedFor) {
+  EXPECT_TRUE(queue_->Lose("scans/x", {.product = model::Product::kMip}, 0,
+                           publish::Loss::kNoMemory));  // LOSSLESS
+  queue_->Notify();
+  Rest();
+  ASSERT_EQ(sink_->ends().size(), 1u);
+  EXPECT_EQ(sink_->ends()[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(FramePumpTest, ACloseWhileItAsksClosesWhatItGets) {
+  std::shared_ptr<publish::SubscriberQueue> last;
+  last_pictures_ = [&](FramePump::Notify notify) {
+    last = std::make_shared<publish::SubscriberQueue>(queue_->spec(), std::move(notify), nullptr,
+                                                      &clock_,
+                                                      std::make_shared<publish::FrameCounters>());
+    pump_->Close();
+    return last;
+  };
+  queue_->End();
+  queue_->Notify();
+  Rest();
+  ASSERT_NE(last, nullptr);
+  EXPECT_TRUE(last->closed());
+  EXPECT_TRUE(sink_->ends().empty());
 }
 
 // Whoever publishes calls the pump while the subscription notifies it, and Close waits for that.

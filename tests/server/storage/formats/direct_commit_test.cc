@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <hdf5.h>
 #include <map>
 #include <random>
 #include <string>
@@ -42,7 +43,11 @@ const Shape kShapes[] = {{37, 61, 509, DType::kF32},  {64, 64, 256, DType::kU16}
 class DirectCommitTest : public StorageTest {
  protected:
   DirectCommitTest() { Faults().Reset(); }
-  ~DirectCommitTest() override { Faults().Reset(); }
+  ~DirectCommitTest() override {
+    Faults().Reset();
+    // A file that the library cannot close stays open in it, with its memory, until the end.
+    EXPECT_EQ(H5Fget_obj_count(H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
+  }
 
   /// Writes a volume in slabs of random extents, and returns the folder.
   std::string Write(const VolumeMeta& meta, const std::vector<uint8_t>& data,
@@ -282,6 +287,41 @@ TEST_F(DirectCommitTest, AFullDiskLeavesNothing) {
     }
   }
   EXPECT_THAT(Commit(*store, "deep/x", meta, data, {}), IsOk());
+}
+
+TEST_F(DirectCommitTest, RoomThatCannotBeReserved) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 64, 256, 250, DType::kU16);
+  auto store = Open();
+  for (const WriterOptions& options :
+       {WriterOptions{.format = Format::kNpy}, WriterOptions{.format = Format::kNifti},
+        WriterOptions{.format = Format::kHdf5, .compress = false}}) {
+    SCOPED_TRACE(FormatName(options.format));
+    Faults().reserve = ENOSPC;
+    EXPECT_THAT(Commit(*store, "deep/x", meta, data, options),
+                IsError(absl::StatusCode::kResourceExhausted, "No space left"));
+    EXPECT_EQ(Files(), std::vector<std::string>());
+    Faults().reserve = EOPNOTSUPP;  // of a file system that reserves nothing: written as it is
+    ASSERT_OK_AND_ASSIGN(const auto outcome, Commit(*store, "x", meta, data, options));
+    ASSERT_OK_AND_ASSIGN(auto input, OpenVolumeInput(outcome.path, {}));
+    EXPECT_THAT(input->Verify(), IsOk());
+    input.reset();
+    std::filesystem::remove_all(outcome.path);
+    std::filesystem::remove_all(outcome.path + ".json");
+  }
+}
+
+TEST_F(DirectCommitTest, AnHdf5FileThatCannotBeCutOffLeavesNothing) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 64, 256, 250, DType::kU16);
+  auto store = Open();
+  const WriterOptions options{.format = Format::kHdf5, .compress = false};
+  Faults().truncate = EIO;
+  EXPECT_THAT(Commit(*store, "deep/x", meta, data, options),
+              IsError(absl::StatusCode::kInternal, "Input/output error"));
+  EXPECT_EQ(Files(), std::vector<std::string>());
+  Faults().Reset();
+  EXPECT_THAT(Commit(*store, "deep/x", meta, data, options), IsOk());
 }
 
 TEST_F(DirectCommitTest, ACommitThatIsGivenUpInTheMiddleLeavesNothing) {

@@ -20,7 +20,7 @@ WriteFaults& Faults() {
 }
 
 void WriteFaults::Reset() {
-  open_direct = write_direct = delay_ms = opened_direct = 0;
+  open_direct = write_direct = reserve = truncate = delay_ms = opened_direct = 0;
   most = direct = buffered = 0;
   room = -1;
   held = no_threads = false;
@@ -75,6 +75,22 @@ extern "C" ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) 
   if (written < 0) return written;
   (direct ? Faults().direct : Faults().buffered) += static_cast<int64_t>(bytes);
   return static_cast<ssize_t>(bytes);
+}
+
+extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  if (const int error = Faults().reserve) {
+    errno = error;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, bytes));
+}
+
+extern "C" int ftruncate(int fd, off_t bytes) {
+  if (const int error = Faults().truncate) {
+    errno = error;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_ftruncate, fd, bytes));
 }
 
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,

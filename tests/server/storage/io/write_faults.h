@@ -5,10 +5,13 @@
 
 namespace octavo::storage::testing {
 
-/// What the system calls of this program do: open, pwrite and pthread_create are replaced.
+/// What the system calls of this program do: open, pwrite, fallocate, ftruncate and pthread_create
+/// are replaced.
 struct WriteFaults {
   std::atomic<int> open_direct{0};      // errno of opening with O_DIRECT
   std::atomic<int> write_direct{0};     // errno of writing past the page cache
+  std::atomic<int> reserve{0};          // errno of reserving room
+  std::atomic<int> truncate{0};         // errno of cutting a file off
   std::atomic<int64_t> most{0};         // bytes that one call writes; 0 = all
   std::atomic<int64_t> room{-1};        // bytes until ENOSPC; -1 = enough
   std::atomic<int> delay_ms{0};         // of each write
