@@ -92,7 +92,9 @@ struct Hdf5Output::Driver {
   }
   static herr_t Truncate(H5FD_t* file, hid_t, hbool_t closes) {
     const auto allocated = static_cast<int64_t>(reinterpret_cast<Driver*>(file)->allocated);
-    return Of(file).Kept(Guarded([&] { return Of(file).Truncate(allocated, closes); }));
+    const herr_t kept =
+        Of(file).Kept(Guarded([&] { return Of(file).Truncate(allocated, closes); }));
+    return closes ? 0 : kept;
   }
 };
 
@@ -153,6 +155,7 @@ absl::Status Hdf5Output::ForgetParts(int64_t offset, int64_t bytes) {
 }
 
 absl::Status Hdf5Output::Write(bool of_dataset, int64_t offset, int64_t bytes, const char* data) {
+  if (IsOver()) return absl::OkStatus();
   OCTAVO_RETURN_IF_ERROR(ForgetParts(offset, bytes));
   end_ = std::max(end_, offset + bytes);
   if (!of_dataset || bytes < kLeastDirectBytes) {
@@ -189,15 +192,12 @@ absl::Status Hdf5Output::Read(int64_t offset, int64_t bytes, char* out) {
 }
 
 absl::Status Hdf5Output::Truncate(int64_t bytes, bool closes) {
+  if (IsOver()) return absl::OkStatus();
   // Before the end, a size within what is reserved concerns only the library.
   const bool there = !closes && bytes <= reserved_;
   const int64_t size = closes && reserved_ > 0 ? std::max(reserved_, end_) : end_;
   if (!there && bytes != size) {
-    if (given_up_) return absl::OkStatus();
-    // What was queued and failed is found by whoever drains the queue: an error here would leave
-    // the file open in the library.
-    const absl::Status written = queue_->Drain();
-    if (!closes) OCTAVO_RETURN_IF_ERROR(written);
+    OCTAVO_RETURN_IF_ERROR(queue_->Drain());
     OCTAVO_RETURN_IF_ERROR(file_->Truncate(bytes));
     reserved_ = 0;
   }

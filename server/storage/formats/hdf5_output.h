@@ -20,7 +20,10 @@ namespace octavo::storage {
 
 /// A file that the HDF5 library makes and a queue writes: a driver of the library. Large pieces of
 /// datasets are queued with their CRC, so that only the rest of the file is read again for its own;
-/// everything else is written at once. Used under the library's lock, unless told otherwise.
+/// everything else is written at once. After the first error, and once it is given up, it writes
+/// nothing and tells the library that all is well: a file that the library cannot close stays open,
+/// with its room on the disk, until the process ends. Used under the library's lock, unless told
+/// otherwise.
 class Hdf5Output {
  public:
   /// `written` grows by what is not queued. Both must outlive the file.
@@ -43,7 +46,8 @@ class Hdf5Output {
   absl::Status Reserve(int64_t bytes);
   /// The file is not wanted any more: closing it waits for nothing.
   void GiveUp() { given_up_ = true; }
-  /// Why the driver failed; OK if the library failed by itself.
+  /// Why the driver failed; OK if the library failed by itself. To be asked after a close, too,
+  /// which never fails by the driver.
   const absl::Status& status() const { return status_; }
   /// Size and CRC, once the library has closed the file and the queue is drained. Without the lock.
   absl::StatusOr<Manifest::File> Describe(const std::string& path) const;
@@ -60,6 +64,8 @@ class Hdf5Output {
   absl::Status Read(int64_t offset, int64_t bytes, char* out);
   absl::Status Write(bool of_dataset, int64_t offset, int64_t bytes, const char* data);
   absl::Status Truncate(int64_t bytes, bool closes);
+  /// Whether nothing is written any more.
+  bool IsOver() const { return given_up_ || !status_.ok(); }
   /// Forgets the parts that this range overwrites, once they are written.
   absl::Status ForgetParts(int64_t offset, int64_t bytes);
   void Close() { file_ = nullptr; }

@@ -280,9 +280,8 @@ class Hdf5Writer final : public SingleFileWriter {
           (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) &&
           Texts("value", {meta_.value_kind.c_str()}) && Metadata();
       if (!fine) return Failed("writing");
-      // Flushed before it is closed: the library can report a failed flush, while a failed close
-      // leaves it in between.
-      if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0)
+      if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 ||
+          file_.Close() < 0 || !output_.status().ok())
         return Failed("writing");
     }
     OCTAVO_RETURN_IF_ERROR(queue_.Drain());

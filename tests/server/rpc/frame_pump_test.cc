@@ -178,15 +178,15 @@ TEST_F(FramePumpTest, TheEndComesBehindTheLastFrame) {
 }
 
 TEST_F(FramePumpTest, LastPicturesComeBeforeTheEnd) {
+  const auto first = queue_;
   std::shared_ptr<publish::SubscriberQueue> last;
   last_pictures_ = [&](FramePump::Notify notify) {
-    last = std::make_shared<publish::SubscriberQueue>(queue_->spec(), std::move(notify), nullptr,
+    last = std::make_shared<publish::SubscriberQueue>(first->spec(), std::move(notify), nullptr,
                                                       &clock_,
                                                       std::make_shared<publish::FrameCounters>());
     return last;
   };
   Publish();
-  const auto first = std::exchange(queue_, nullptr);
   first->End();
   first->Notify();
   Rest();

@@ -277,7 +277,7 @@ TEST_F(DirectCommitTest, AFullDiskLeavesNothing) {
   for (const int64_t room : {0, 1000, 5'000'000}) {
     for (const WriterOptions& options :
          {WriterOptions{.format = Format::kNpy}, WriterOptions{.compress = false},
-          WriterOptions{.format = Format::kNifti},
+          WriterOptions{.format = Format::kNifti}, WriterOptions{.format = Format::kHdf5},
           WriterOptions{.format = Format::kHdf5, .compress = false}}) {
       Faults().room = room;
       EXPECT_THAT(Commit(*store, "deep/x", meta, data, options),
