@@ -57,7 +57,7 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       buffer_commits_(components_.get()),
       exports_(&components_->exports, &components_->feeds, &components_->frame_feeds,
                &components_->buffers),
-      streams_(&components_->publisher, &components_->earlier),
+      streams_(&components_->publisher, &components_->held_frames, &components_->earlier),
       clients_(components_.get()),
       grants_(components_.get()),
       orphans_(&components_->volumes, &components_->spiller, &components_->auto_committer,

@@ -1,6 +1,7 @@
 #include "server/engine/streams.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,15 +38,21 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Streams::Subscribe(
 }
 
 absl::StatusOr<std::shared_ptr<model::Subscription>> Streams::SubscribeToLast(
-    const model::SubscribeSpec& spec, const std::set<model::Product>& shown,
+    const model::SubscribeSpec& spec, const std::map<model::Product, int64_t>& shown,
     std::function<void()> notify) {
+  const absl::Status none = absl::FailedPreconditionError("no picture is missing");
   model::SubscribeSpec last = spec;
   std::erase_if(last.products, [&](model::Product product) {
-    return !publish::IsCut(product) || shown.contains(product) ||
-           spec.DeliveryOf(product) != model::Delivery::kLatest;
+    return !publish::IsCut(product) || spec.DeliveryOf(product) != model::Delivery::kLatest;
   });
-  if (spec.parent.empty() || spec.resume || last.products.empty())
-    return absl::FailedPreconditionError("no picture is missing");
+  if (spec.parent.empty() || spec.resume || last.products.empty()) return none;
+  const std::vector<model::VolumeStatus> held = held_.HeldBy(spec.parent);
+  if (held.empty()) return none;
+  std::erase_if(last.products, [&](model::Product product) {
+    const auto it = shown.find(product);
+    return it != shown.end() && it->second >= held.back().index;
+  });
+  if (last.products.empty()) return none;
   return publisher_.Subscribe(last, std::move(notify));
 }
 

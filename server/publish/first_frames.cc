@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
@@ -172,7 +173,9 @@ std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, con
     kept.insert(frame->volume);
   }
   uint64_t sequence = topic.next_sequence;
-  for (const model::VolumeStatus& volume : held) {
+  const bool latest = spec.DeliveryOf(key.product) == model::Delivery::kLatest && !spec.resume;
+  const auto tried = latest ? std::min(held.size(), kMostTried) : held.size();
+  for (const model::VolumeStatus& volume : absl::MakeConstSpan(held).last(tried)) {
     if (kept.contains(volume.name)) continue;
     std::optional<model::Frame> frame = PlaneFrame(spec.parent, volume, key);
     if (!frame.has_value()) continue;
@@ -184,7 +187,7 @@ std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, con
                    [](const model::FramePtr& a, const model::FramePtr& b) {
                      return a->volume_index < b->volume_index;
                    });
-  if (spec.DeliveryOf(key.product) != model::Delivery::kLatest || spec.resume) return frames;
+  if (!latest) return frames;
   std::reverse(frames.begin(), frames.end());
   const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const model::FramePtr& frame) {
     return frame->payload.data != nullptr;

@@ -161,11 +161,15 @@ FramePump::Step FramePump::SendNext(model::Subscription& subscription, FrameSink
     absl::Status end;
     if (!sink.TakesEnd() || !subscription.Ended(&end)) return Step::kNothing;
     if (end.ok() && TurnsToLastPictures()) return Step::kSent;  // look at that one
-    sink.End(end);
+    sink.End(at_last_pictures_ ? absl::OkStatus() : end);
     return Step::kEnded;
   }
   if (!ready) return Step::kNothing;
   const model::Frame& frame = *frame_.frame;
+  if (at_last_pictures_ && WasShown(frame)) {  // the newest one has gone meanwhile
+    frame_ = {};
+    return Step::kSent;
+  }
   OutgoingFrame out{.about = {}, .data = frame.payload};
   EncodeFrameHeader(frame, frame_.dropped_before, &out.about);
   out.about.set_encoding(v1::ENCODING_RAW);
@@ -185,13 +189,18 @@ FramePump::Step FramePump::SendNext(model::Subscription& subscription, FrameSink
   }
   if (out.about.has_stages())
     out.about.mutable_stages()->set_sent_ns(SystemClock().Now().monotonic_ns);
-  shown_.insert(frame.product);
+  if (frame.complete) shown_[frame.product] = frame.volume_index;
   frame_ = {};
   if (const absl::Status sent = sink.Send(std::move(out)); !sent.ok()) {
     sink.End(sent);
     return Step::kEnded;
   }
   return Step::kSent;
+}
+
+bool FramePump::WasShown(const model::Frame& frame) const {
+  const auto it = shown_.find(frame.product);
+  return it != shown_.end() && frame.volume_index <= it->second;
 }
 
 bool FramePump::TurnsToLastPictures() {
@@ -205,7 +214,7 @@ bool FramePump::TurnsToLastPictures() {
     if (!closed_) std::swap(subscription_, before);
   }
   if (before != nullptr) before->Close();
-  return true;
+  return at_last_pictures_ = true;
 }
 
 }  // namespace octavo::rpc

@@ -22,9 +22,11 @@
 // with the frame that was taken.
 //
 // The last picture. A scan may end after a subscription has begun and before a picture of it was
-// made. The subscription then ends without one, although whoever subscribes a moment later gets one
-// of a held volume. So at a good end the pump asks once for the products it never showed, and goes
-// on with the subscription that it gets. It asks in a worker, because a subscription ends under the
+// made, or after only an older one was there to show. The subscription then ends without its last
+// picture, although whoever subscribes a moment later gets that of a held volume. So at a good end
+// the pump asks once for pictures newer than those it showed, and goes on with the subscription
+// that it gets. An error of that one is none of the stream, which has ended well: the volume may
+// have left memory meanwhile. The pump asks in a worker, because a subscription ends under the
 // locks of its scan or job.
 //
 // The end. A subscription that has ended, a picture that cannot be made, a sink that fails and an
@@ -35,9 +37,10 @@
 // Who keeps whom. The stream of gRPC, or the feed, keeps the pump. The pump keeps its sink, which
 // may keep the pump, too: Close, which each of them calls at its end, breaks the circle.
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 
 #include "absl/status/status.h"
 
@@ -85,9 +88,9 @@ class FrameSink {
 class FramePump final : public std::enable_shared_from_this<FramePump> {
  public:
   using Notify = std::function<void()>;
-  /// Gives the last pictures of products that are not among those `shown`, or an error.
+  /// Gives pictures of later volumes than were `shown` of each product, or an error.
   using LastPictures = std::function<absl::StatusOr<std::shared_ptr<model::Subscription>>(
-      const std::set<model::Product>& shown, Notify notify)>;
+      const std::map<model::Product, int64_t>& shown, Notify notify)>;
 
   /// `pictures`: shared by all pumps. `last_pictures`: null if nobody knows of any.
   FramePump(SubscribeOptions options, base::WorkerPool* workers, SlowWork* slow,
@@ -123,6 +126,8 @@ class FramePump final : public std::enable_shared_from_this<FramePump> {
     kEnded = 3
   };
   Step SendNext(model::Subscription& subscription, FrameSink& sink);
+  /// Whether a picture of this volume, or of a later one, was sent.
+  bool WasShown(const model::Frame& frame) const;
   /// Whether the pump goes on with another subscription: of the last pictures.
   bool TurnsToLastPictures();
 
@@ -136,9 +141,10 @@ class FramePump final : public std::enable_shared_from_this<FramePump> {
   bool running_ ABSL_GUARDED_BY(mutex_) = false, again_ ABSL_GUARDED_BY(mutex_) = false,
                 closed_ ABSL_GUARDED_BY(mutex_) = false;
   // Used by the running step only.
-  model::Delivered frame_;          // taken, and not sent yet
-  std::set<model::Product> shown_;  // of which a frame was sent
-  LastPictures last_pictures_;      // null once it was called
+  model::Delivered frame_;                   // taken, and not sent yet
+  std::map<model::Product, int64_t> shown_;  // the volumes of the last complete frames
+  LastPictures last_pictures_;               // null once it was called
+  bool at_last_pictures_ = false;            // the subscription is that of the last pictures
 };
 
 }  // namespace octavo::rpc

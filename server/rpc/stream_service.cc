@@ -1,5 +1,6 @@
+#include <cstdint>
+#include <map>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -85,7 +86,7 @@ class StreamServiceImpl final : public StreamBase {
   std::shared_ptr<FramePump> MakePump(const SubscribeOptions& options) {
     return std::make_shared<FramePump>(
         options, workers_, slow_, pictures_,
-        [&streams = streams_, spec = options.spec](const std::set<model::Product>& shown,
+        [&streams = streams_, spec = options.spec](const std::map<model::Product, int64_t>& shown,
                                                    FramePump::Notify notify) {
           return streams.SubscribeToLast(spec, shown, std::move(notify));
         });

@@ -3,6 +3,7 @@ too little or too much."""
 
 import itertools
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -413,28 +414,56 @@ class Push(DaemonTest):
         self.check(scan, 0)
         self.check(scan, 1, missing=range(70, VOLUME))
 
-    def test_who_subscribes_behind_the_last_volume_sees_it(self):
-        """No picture is made any more; at the end of the scan comes that of its held volume."""
-        scan, subscribed = self.submit(), threading.Event()
+    def pushing(self, volumes):
+        """A scan whose volumes come one by one: the function that pushes the next and waits for it; without more, the scan ends."""
+        scan, turns = self.submit(volumes=volumes + 1), queue.Queue()
 
         def blocks():
-            yield records(0, VOLUME)
-            subscribed.wait(60)
+            for index in iter(lambda: turns.get(timeout=60), None):
+                yield records(index * VOLUME, VOLUME)
         push = threading.Thread(target=lambda: self.client.push(scan, blocks()))
         push.start()
-        until(lambda: [volume.state for volume in self.client.volumes(scan)][:1] == ["HELD"])
+
+        def to(index):
+            turns.put(index)
+            if index is None:
+                push.join()
+                self.assertEqual(self.client.wait(scan).volumes_done, volumes)
+            else:
+                until(lambda: [v.state for v in self.client.volumes(scan)].count("HELD") > index)
+        return scan, to
+
+    def test_who_subscribes_behind_the_last_volume_sees_it(self):
+        """No picture is made any more; at the end of the scan comes that of its held volume."""
+        scan, push = self.pushing(1)
+        push(0)
         newest = self.client.subscribe(scan, ["mip", "bscan"], timeout=60)
         self.assertEqual(next(newest).product, "mip")  # that is there
         of_new_ones = stream_pb2_grpc.StreamServiceStub(self.client.channel).Subscribe(stream_pb2.SubscribeRequest(
             parent=scan, products=[stream_pb2.PRODUCT_BSCAN], delivery=stream_pb2.DELIVERY_DROP_OLDEST), timeout=60)
         of_new_ones.initial_metadata()  # it has begun
-        subscribed.set()
-        push.join()
-        self.assertEqual(self.client.wait(scan).volumes_done, 1)
+        push(None)
         (frame,) = newest
         self.assertEqual((frame.product, frame.complete, frame.dropped_before), ("bscan", True, 0))
         np.testing.assert_array_equal(frame.array, self.client.read(self.client.volumes(scan)[0])[BSCANS // 2])
         self.assertEqual(list(of_new_ones), [])
+
+    def test_an_older_picture_is_not_the_last_one(self):
+        """Nobody looks while the second volume is made."""
+        scan, push = self.pushing(2)
+        earlier = stream_pb2_grpc.StreamServiceStub(self.client.channel).Subscribe(stream_pb2.SubscribeRequest(
+            parent=scan, products=[stream_pb2.PRODUCT_BSCAN]), timeout=60)
+        earlier.initial_metadata()
+        push(0)
+        self.assertEqual(next(earlier).frame.volume_index, 0)
+        earlier.cancel()
+        push(1)
+        newest = self.client.subscribe(scan, "bscan", timeout=60)
+        shown = [next(newest).volume_index]
+        push(None)
+        shown += [frame.volume_index for frame in newest]
+        self.assertEqual(shown[-1], 1)
+        self.assertEqual(sorted(set(shown)), shown, "in order, each once")
 
     def test_runs_long(self):
         scan = self.submit(volumes=1)

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -88,6 +88,7 @@ class FramePumpTest : public ::testing::Test {
   void Publish(int64_t bytes = 16, bool notify = true) {
     auto frame = std::make_shared<model::Frame>();
     frame->parent = "scans/x";
+    frame->volume_index = static_cast<int64_t>(next_);
     frame->sequence = next_++;
     const auto data = std::make_shared<const std::string>(static_cast<size_t>(bytes), 'x');
     frame->payload = {.owner = data, .data = data->data(), .size = bytes};
@@ -105,14 +106,14 @@ class FramePumpTest : public ::testing::Test {
   std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
   std::shared_ptr<FramePump> pump_ = std::make_shared<FramePump>(
       SubscribeOptions{}, &workers_, &slow_, std::make_shared<picture::PictureCache>(),
-      [this](const std::set<model::Product>& shown, FramePump::Notify notify) {
+      [this](const std::map<model::Product, int64_t>& shown, FramePump::Notify notify) {
         ++asked_;
         shown_ = shown;
         return last_pictures_(std::move(notify));
       });
   std::shared_ptr<publish::SubscriberQueue> queue_;
   int asked_ = 0;
-  std::set<model::Product> shown_;
+  std::map<model::Product, int64_t> shown_;
   std::function<absl::StatusOr<std::shared_ptr<model::Subscription>>(FramePump::Notify)>
       last_pictures_ =
           [](const FramePump::Notify&) { return absl::FailedPreconditionError("nothing is kept"); };
@@ -177,33 +178,54 @@ TEST_F(FramePumpTest, TheEndComesBehindTheLastFrame) {
   EXPECT_THAT(sink_->ends()[0], IsOk());
 }
 
-TEST_F(FramePumpTest, LastPicturesComeBeforeTheEnd) {
+// The volumes are those of the numbers: the last subscription has an older one, too.
+TEST_F(FramePumpTest, LastPicturesComeBeforeTheEndAndNoneTwice) {
   const auto first = queue_;
-  std::shared_ptr<publish::SubscriberQueue> last;
   last_pictures_ = [&](FramePump::Notify notify) {
-    last = std::make_shared<publish::SubscriberQueue>(first->spec(), std::move(notify), nullptr,
-                                                      &clock_,
-                                                      std::make_shared<publish::FrameCounters>());
-    return last;
+    queue_ = std::make_shared<publish::SubscriberQueue>(first->spec(), std::move(notify), nullptr,
+                                                        &clock_,
+                                                        std::make_shared<publish::FrameCounters>());
+    return queue_;
   };
+  Publish();
   Publish();
   first->End();
   first->Notify();
   Rest();
   EXPECT_TRUE(first->closed());
-  EXPECT_EQ(shown_, std::set<model::Product>{model::Product::kMip});
+  EXPECT_EQ(shown_, (std::map<model::Product, int64_t>{{model::Product::kMip, 1}}));
   EXPECT_TRUE(sink_->ends().empty());
-  ASSERT_NE(last, nullptr);
-  queue_ = last;
+  next_ = 1;
+  Publish();
   Publish();
   Rest();
-  last->End();
-  last->Notify();
+  EXPECT_EQ(sink_->sent(), UpTo(3));
+  queue_->End();
+  queue_->Notify();
   Rest();
-  EXPECT_EQ(sink_->sent(), UpTo(2));
   ASSERT_EQ(sink_->ends().size(), 1u);
   EXPECT_THAT(sink_->ends()[0], IsOk());
   EXPECT_EQ(asked_, 1);
+}
+
+TEST_F(FramePumpTest, LastPicturesThatCannotBeMadeAreNoErrorOfTheStream) {
+  const auto first = queue_;
+  last_pictures_ = [&](FramePump::Notify notify) {
+    queue_ = std::make_shared<publish::SubscriberQueue>(first->spec(), std::move(notify), nullptr,
+                                                        &clock_,
+                                                        std::make_shared<publish::FrameCounters>());
+    return queue_;
+  };
+  first->End();
+  first->Notify();
+  Rest();
+  ASSERT_NE(queue_, first);
+  EXPECT_TRUE(queue_->Lose("scans/x", {.product = model::Product::kMip}, 0,
+                           publish::Loss::kNoMemory));  // LOSSLESS: it ends
+  queue_->Notify();
+  Rest();
+  ASSERT_EQ(sink_->ends().size(), 1u);
+  EXPECT_THAT(sink_->ends()[0], IsOk());
 }
 
 TEST_F(FramePumpTest, WithoutLastPicturesTheEndIsThatOfTheSubscription) {

@@ -90,6 +90,7 @@ class Feed {
   private call: ClientReadableStream<Message> | null = null;
   private timer: NodeJS.Timeout | null = null;
   private failures = 0;
+  private askedAgain = false;
   private schemaText = "";
   private schemaNumber = 0;
 
@@ -130,7 +131,12 @@ class Feed {
     call.on("end", () => {
       // An error is told by itself, after the end.
       setImmediate(() => {
-        if (this.call === call) this.end("FINISHED", "it has ended");
+        if (this.call !== call) return;
+        // It ended while it was subscribed to, and no frame came any more. Of what has ended, the daemon shows the last frame.
+        if (!this.latest && !this.askedAgain) {
+          this.askedAgain = true;
+          this.subscribe();
+        } else this.end("FINISHED", "it has ended");
       });
     });
   }
