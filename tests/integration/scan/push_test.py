@@ -16,7 +16,7 @@ import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
 from pushing import CuttingProxy, RawStream
-from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2, stream_pb2, stream_pb2_grpc, types_pb2
+from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2, stream_pb2, types_pb2
 
 push_module = sys.modules["octavo.push"]  # octavo.push is the function
 
@@ -433,15 +433,21 @@ class Push(DaemonTest):
                 until(lambda: [v.state for v in self.client.volumes(scan)].count("HELD") > index)
         return scan, to
 
+    def begun(self, scan, **fields):
+        """A subscription of B-scans that has begun; that of the client's method begins with its first frame."""
+        request = stream_pb2.SubscribeRequest(parent=scan, products=[stream_pb2.PRODUCT_BSCAN], **fields)
+        call = self.client.channel.unary_stream("/octavo.v1.StreamService/Subscribe", request_serializer=stream_pb2.SubscribeRequest.SerializeToString,
+                                                response_deserializer=stream_pb2.SubscribeResponse.FromString)(request, timeout=60)
+        call.initial_metadata()
+        return call
+
     def test_who_subscribes_behind_the_last_volume_sees_it(self):
         """No picture is made any more; at the end of the scan comes that of its held volume."""
         scan, push = self.pushing(1)
         push(0)
         newest = self.client.subscribe(scan, ["mip", "bscan"], timeout=60)
         self.assertEqual(next(newest).product, "mip")  # that is there
-        of_new_ones = stream_pb2_grpc.StreamServiceStub(self.client.channel).Subscribe(stream_pb2.SubscribeRequest(
-            parent=scan, products=[stream_pb2.PRODUCT_BSCAN], delivery=stream_pb2.DELIVERY_DROP_OLDEST), timeout=60)
-        of_new_ones.initial_metadata()  # it has begun
+        of_new_ones = self.begun(scan, delivery=stream_pb2.DELIVERY_DROP_OLDEST)
         push(None)
         (frame,) = newest
         self.assertEqual((frame.product, frame.complete, frame.dropped_before), ("bscan", True, 0))
@@ -451,9 +457,7 @@ class Push(DaemonTest):
     def test_an_older_picture_is_not_the_last_one(self):
         """Nobody looks while the second volume is made."""
         scan, push = self.pushing(2)
-        earlier = stream_pb2_grpc.StreamServiceStub(self.client.channel).Subscribe(stream_pb2.SubscribeRequest(
-            parent=scan, products=[stream_pb2.PRODUCT_BSCAN]), timeout=60)
-        earlier.initial_metadata()
+        earlier = self.begun(scan)
         push(0)
         self.assertEqual(next(earlier).frame.volume_index, 0)
         earlier.cancel()

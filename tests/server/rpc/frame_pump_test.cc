@@ -68,19 +68,19 @@ class Sink final : public FrameSink {
 class FramePumpTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    queue_ = std::make_shared<publish::SubscriberQueue>(
-        model::SubscribeSpec{.products = {model::Product::kMip},
-                             .delivery = model::Delivery::kLossless,
-                             .queue_length = 1000},
-        [weak = std::weak_ptr(pump_)] {
-          if (const auto pump = weak.lock()) pump->FrameCame();
-        },
-        nullptr, &clock_, std::make_shared<publish::FrameCounters>());
+    queue_ = NewQueue(pump_->NotifiesThis());
     pump_->Start(queue_, sink_);
     // The step of the start has ended when a worker has run what was posted behind it.
     Rest();
   }
   void TearDown() override { pump_->Close(); }
+  std::shared_ptr<publish::SubscriberQueue> NewQueue(FramePump::Notify notify) const {
+    return std::make_shared<publish::SubscriberQueue>(
+        model::SubscribeSpec{.products = {model::Product::kMip},
+                             .delivery = model::Delivery::kLossless,
+                             .queue_length = 1000},
+        std::move(notify), nullptr, &clock_, std::make_shared<publish::FrameCounters>());
+  }
   void Rest() {
     while (workers_.Pending() > 0) std::this_thread::yield();
   }
@@ -181,12 +181,7 @@ TEST_F(FramePumpTest, TheEndComesBehindTheLastFrame) {
 // The volumes are those of the numbers: the last subscription has an older one, too.
 TEST_F(FramePumpTest, LastPicturesComeBeforeTheEndAndNoneTwice) {
   const auto first = queue_;
-  last_pictures_ = [&](FramePump::Notify notify) {
-    queue_ = std::make_shared<publish::SubscriberQueue>(first->spec(), std::move(notify), nullptr,
-                                                        &clock_,
-                                                        std::make_shared<publish::FrameCounters>());
-    return queue_;
-  };
+  last_pictures_ = [&](FramePump::Notify notify) { return queue_ = NewQueue(std::move(notify)); };
   Publish();
   Publish();
   first->End();
@@ -210,12 +205,7 @@ TEST_F(FramePumpTest, LastPicturesComeBeforeTheEndAndNoneTwice) {
 
 TEST_F(FramePumpTest, LastPicturesThatCannotBeMadeAreNoErrorOfTheStream) {
   const auto first = queue_;
-  last_pictures_ = [&](FramePump::Notify notify) {
-    queue_ = std::make_shared<publish::SubscriberQueue>(first->spec(), std::move(notify), nullptr,
-                                                        &clock_,
-                                                        std::make_shared<publish::FrameCounters>());
-    return queue_;
-  };
+  last_pictures_ = [&](FramePump::Notify notify) { return queue_ = NewQueue(std::move(notify)); };
   first->End();
   first->Notify();
   Rest();
@@ -250,9 +240,7 @@ TEST_F(FramePumpTest, AfterAnErrorNothingIsAskedFor) {
 TEST_F(FramePumpTest, ACloseWhileItAsksClosesWhatItGets) {
   std::shared_ptr<publish::SubscriberQueue> last;
   last_pictures_ = [&](FramePump::Notify notify) {
-    last = std::make_shared<publish::SubscriberQueue>(queue_->spec(), std::move(notify), nullptr,
-                                                      &clock_,
-                                                      std::make_shared<publish::FrameCounters>());
+    last = NewQueue(std::move(notify));
     pump_->Close();
     return last;
   };
