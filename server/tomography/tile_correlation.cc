@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "server/tomography/tile_shift.h"
+
 namespace octavo::tomography {
 namespace {
 
@@ -81,7 +83,7 @@ void Average(Picture& picture, const Reach& reach) {
 /// would look different in two pictures, and shift the maximum.
 Picture BandOf(const Picture& in, const Reach& reach, const Reach& ends) {
   Picture band = in;
-  // Twice: a parabola through the correlation at whole pixels is off where its maximum is narrow.
+  // Twice: what interpolates between pixels is off where structures are narrow.
   Smooth(band);
   Smooth(band);
   Picture slow = band;
@@ -187,6 +189,9 @@ class Level {
            static_cast<double>(most_.column - least_.column + 1) *
            static_cast<double>(first_.front().pixels.size()) * static_cast<double>(first_.size());
   }
+  const std::vector<Picture>& first() const { return first_; }
+  const std::vector<Picture>& second() const { return second_; }
+  double least_pixels() const { return least_pixels_; }
   /// −2 where the pictures share too little.
   double At(const Lag& lag) {
     const auto known = known_.find(lag);
@@ -414,12 +419,17 @@ FoundLag FindLag(std::vector<Picture> first, std::vector<Picture> second, const 
   const auto neighbour = [&](int64_t rows, int64_t columns) {
     return finest.At({.row = best->row + rows, .column = best->column + columns});
   };
-  if (found.row_known)
-    found.row = static_cast<double>(best->row) +
-                PeakOf(neighbour(-1, 0), finest.At(*best), neighbour(1, 0));
+  TileShift shift = {.row = static_cast<double>(best->row),
+                     .column = static_cast<double>(best->column)};
+  if (found.row_known) shift.row += PeakOf(neighbour(-1, 0), finest.At(*best), neighbour(1, 0));
   if (found.column_known)
-    found.column = static_cast<double>(best->column) +
-                   PeakOf(neighbour(0, -1), finest.At(*best), neighbour(0, 1));
+    shift.column += PeakOf(neighbour(0, -1), finest.At(*best), neighbour(0, 1));
+  shift =
+      RefinedShift(finest.first(), finest.second(), shift,
+                   {.rows = found.row_known, .columns = found.column_known}, finest.least_pixels())
+          .value_or(shift);
+  if (found.row_known) found.row = shift.row;
+  if (found.column_known) found.column = shift.column;
   return found;
 }
 

@@ -680,6 +680,45 @@ void ExpectFound(const std::vector<TruePlace>& tiles, int64_t columns, int64_t r
   }
 }
 
+/// Ridges that all run at one angle to the columns, three times as long as wide.
+Picture RidgesAt(double angle, double row, double column, int64_t size) {
+  std::mt19937 random(5);  // the same ones in both pictures
+  std::uniform_real_distribution<double> part(0, 1);
+  Picture out{.rows = size, .columns = size, .pixels = {}};
+  out.pixels.resize(static_cast<size_t>(size * size), 0);
+  for (int i = 0; i < 60; ++i) {
+    const double r0 = (static_cast<double>(size) + 40) * part(random) - 20 - row,
+                 c0 = (static_cast<double>(size) + 40) * part(random) - 20 - column,
+                 height = 0.5 + part(random);
+    for (int64_t r = 0; r < size; ++r) {
+      for (int64_t c = 0; c < size; ++c) {
+        const double dr = static_cast<double>(r) - r0, dc = static_cast<double>(c) - c0,
+                     along = dc * std::cos(angle) + dr * std::sin(angle),
+                     across = dr * std::cos(angle) - dc * std::sin(angle);
+        out.row(r)[c] += static_cast<float>(
+            height * std::exp(-(along * along / (6.0 * 6) + across * across / (2.0 * 2))));
+      }
+    }
+  }
+  return out;
+}
+
+TEST(MosaicSearchTest, ThePlaceOfObliqueStructuresIsFoundAlongBothAxes) {
+  const double degree = std::acos(-1.0) / 180;
+  for (const double angle : {35 * degree, 45 * degree, 55 * degree, 130 * degree}) {
+    for (const auto& [row, column] : {std::pair(2.4, -1.4), {0.5, 1.5}, {-3.3, 0.3}}) {
+      const FoundLag found =
+          FindLag({RidgesAt(angle, 0, 0, 96)}, {RidgesAt(angle, row, column, 96)},
+                  {.row = 0, .column = 0, .most_rows = 8, .most_columns = 8});
+      SCOPED_TRACE(angle / degree);
+      ASSERT_TRUE(found.row_known && found.column_known);
+      // A parabola along each axis is off by 0.1 pixel here.
+      EXPECT_NEAR(found.row, row, 0.01);
+      EXPECT_NEAR(found.column, column, 0.01);
+    }
+  }
+}
+
 TEST(MosaicSearchTest, FindsTilesSideBySideInNoise) {
   ExpectFound({{0, 0, 3, 0}, {111.37, 2.61, 108, 0}}, 160, 120, 10, 20000, 0.1);
   ExpectFound({{111.37, 0, 108, 0}, {0, 5.3, 3, 0}}, 160, 120, 12, 60000, 0.05);
