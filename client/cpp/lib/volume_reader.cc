@@ -21,8 +21,9 @@ namespace {
 namespace io = google::protobuf::io;
 using google::protobuf::internal::WireFormatLite;
 
-// What another connection must at least have to do.
-constexpr int64_t kLeastBytesOfOne = 16 << 20;
+// What each of several connections must at least have to do. With 16 MiB a volume of 64 MiB came
+// over four of them, and at 4 GB/s instead of 7.
+constexpr int64_t kLeastBytesOfOne = 8 << 20;
 // More connections than this gain nothing, because the server's memory and the kernel's copies then
 // are the limit.
 constexpr uint32_t kConnectionsByDefault = 8;

@@ -111,7 +111,7 @@ class Reads(EveryVolume, DaemonTest):
         seen, counting = self.calls()
         with counting:
             wanted = volume.read(connections=1)
-            for connections, parts in ((2, 2), (3, 3), (16, 4)):
+            for connections, parts in ((2, 2), (3, 3), (16, 8)):
                 seen.clear()
                 read = volume.read(connections=connections)
                 self.assertEqual(read.tobytes(), wanted.tobytes())
