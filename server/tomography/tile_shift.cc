@@ -125,7 +125,7 @@ class ShiftFit {
               .column = (rows * column - both * row) / determinant};
     } else if (axes_.rows) {
       step.row = row / rows;
-    } else {
+    } else if (axes_.columns) {
       step.column = column / columns;
     }
     if (!std::isfinite(step.row) || !std::isfinite(step.column)) return std::nullopt;
