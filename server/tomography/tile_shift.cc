@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTaps = 4;           // of the interpolation along an axis
 constexpr int64_t kMargin = 2;     // pixels to either side that it takes, of shifts within a pixel
-constexpr int kMostSteps = 12;     // it takes three or four
+constexpr int kMostSteps = 30;     // two to four with little noise, which makes them shorter
 constexpr double kSettled = 1e-3;  // pixels, of a step
 
 /// How a value between samples, and its slope, come of those around it along one axis.
@@ -114,7 +114,7 @@ class ShiftFit {
     const Moments m = MomentsAt(shift);
     const double factor = m.Of(m.ab, m.a, m.b) / m.Of(m.bb, m.b, m.b);
     if (!(factor > 0) || !std::isfinite(factor)) return std::nullopt;
-    // Slopes by the shift: a picture that is moved on has what was before.
+    // Minus: a larger shift reads further back in the second picture.
     const double row = -(m.Of(m.ar, m.a, m.r) - factor * m.Of(m.br, m.b, m.r)) / factor,
                  column = -(m.Of(m.ac, m.a, m.c) - factor * m.Of(m.bc, m.b, m.c)) / factor,
                  rows = m.Of(m.rr, m.r, m.r), columns = m.Of(m.cc, m.c, m.c),

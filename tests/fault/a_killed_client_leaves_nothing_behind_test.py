@@ -41,7 +41,7 @@ for i in itertools.count():
 
 
 class Killed(FaultTest):
-    FLAGS = ("--session.heartbeat_seconds", "0.3", "--session.expiry_seconds", "1.5", "--handoff.unix", "auto")
+    FLAGS = ("--session.heartbeat_seconds", "0.3", "--session.expiry_seconds", "4", "--handoff.unix", "auto")
 
     def setUp(self):
         super().setUp()

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 BUILD = os.environ["OCTAVO_BUILD_DIR"]
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -97,6 +98,12 @@ def until(done, seconds=100):
         if time.monotonic() > end:
             raise AssertionError("it does not come about")
         time.sleep(0.01)
+
+
+def subscribers(daemon):
+    """Subscriptions to any product that the daemon serves now."""
+    text = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=30).read().decode()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith("octavo_subscribers{"))
 
 
 class DaemonTest(unittest.TestCase):

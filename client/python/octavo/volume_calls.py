@@ -135,7 +135,7 @@ class VolumeCalls:
         downsample    a coarser picture, made on the volume's device: each sample stands for a cube of this many voxels along each axis (a
                       power of two up to 64); downsampling  the "max" (default) or the "mean" of the cube
         window        (lo, hi), in stored units: samples are sent as u8, lo as 0 and hi as 255
-        connections   over which a large box comes at the same time, 1 to 16; 0: as the processors allow. Each of several carries at least 8 MiB
+        connections   over which a large box comes at the same time, 1 to 16; 0: as the processors allow. At most one for every 8 MiB
         out           an array of the box's shape and type, to be filled and returned instead of a new one: for many volumes, this is faster.
                       If the call raises, it may hold a part of the voxels
         """

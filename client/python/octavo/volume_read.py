@@ -19,7 +19,7 @@ from octavo.frames import NUMPY
 from octavo.v1 import types_pb2, volume_pb2
 
 MOST_CONNECTIONS = 16
-_LEAST_BYTES = 8 << 20  # that each of several connections must have to carry
+_BYTES_OF_ONE = 8 << 20  # of a box: it comes over at most one connection for so many
 # More by default gain little: all threads of a Python program together take the messages out of gRPC one at a time.
 _CONNECTIONS = 4
 _MOST_ITEM_BYTES = 16  # of a voxel of any type
@@ -48,7 +48,7 @@ def _useful() -> int:
 
 def _is_small(request: volume_pb2.ReadVolumeRequest) -> bool:
     """Whether the request alone says that one connection does."""
-    return request.downsample > 1 or (len(request.count) > 0 and min(request.count) > 0 and math.prod(request.count) * _MOST_ITEM_BYTES < 2 * _LEAST_BYTES)
+    return request.downsample > 1 or (len(request.count) > 0 and min(request.count) > 0 and math.prod(request.count) * _MOST_ITEM_BYTES < 2 * _BYTES_OF_ONE)
 
 
 def _box(request: volume_pb2.ReadVolumeRequest, shape: Sequence[int]) -> Optional[Tuple[List[int], List[int]]]:
@@ -64,7 +64,7 @@ def _split(request: volume_pb2.ReadVolumeRequest, start: Sequence[int], count: S
     """The box in as many parts, at most: ranges of the first axis that has more than one element, so that each is contiguous in the array."""
     axis = next((i for i, n in enumerate(count) if n > 1), 0)
     extent = count[axis]
-    number = max(1, min(connections, size // _LEAST_BYTES, extent))
+    number = max(1, min(connections, size // _BYTES_OF_ONE, extent))
     parts = []
     for i in range(number):
         first, last = extent * i // number, extent * (i + 1) // number
@@ -149,7 +149,7 @@ class Reader:
         kind = NUMPY[dtype]
         start, count = box
         size = math.prod(count) * kind.itemsize
-        if size < 2 * _LEAST_BYTES:
+        if size < 2 * _BYTES_OF_ONE:
             return self._whole(self._channel, request, out)
         array = _array(tuple(count), kind, out)
         if self._native.read(request, int(connections), array.reshape(-1).view(np.uint8)):

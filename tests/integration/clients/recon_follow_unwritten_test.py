@@ -9,7 +9,7 @@ import numpy as np
 import tifffile
 
 from following import FIELDS, FollowTest
-from harness import octavo
+from harness import octavo, until
 from scan_writer import ANGLES, COUNT, DARKS, FLATS, ROWS, SIZE
 
 
@@ -115,6 +115,7 @@ class ReconFollowUnwritten(FollowTest):
                  "never.h5": (None, (), 1), "no-flats.h5": (dict(swmr=True, fields="none"), (), 1),
                  "folder-part": (dict(kind="tiff", stop_at=13), ("--angles", f"0:{ANGLES[-1]}:{COUNT}", "--transmissions"), 1)}
         writers = {name: self.writer(name, **job) for name, (job, _, _) in cases.items() if job}
+        until(lambda: all(os.path.exists(self.at(name)) for name in writers))  # from here on the three seconds count
         followers = {name: self.follower(name, *flags, timeout=3) for name, (_, flags, _) in cases.items()}
         said = {name: self.ended(process, cases[name][2]) for name, process in followers.items()}
         for process in writers.values():

@@ -111,7 +111,7 @@ class Images(DaemonTest):
             if len(got) == 8:
                 break
         self.client.cancel(scan.name)
-        self.assertGreater(got[-1][0] - got[0][0], 7 / 5 * 0.85)
+        self.assertGreater(got[-1][0] - got[0][0], 7 / 5 * 0.7)
         for (_, before, _), (_, after, dropped) in zip(got, got[1:]):
             self.assertEqual(after - before - 1, dropped)
         self.assertGreater(sum(g[2] for g in got), 20)

@@ -388,7 +388,7 @@ class Push(DaemonTest):
         self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_COMPLETED)
 
     def test_a_source_that_stalls(self):
-        scan = self.submit(push=octavo.push(idle_timeout=0.3))
+        scan = self.submit(push=octavo.push(idle_timeout=3))
         push = RawPush(self.daemon.address, scan)
         push.until(lambda a: a.credit > 0)
         push.send(0, VOLUME)

@@ -34,9 +34,14 @@ def pack12(samples):
 
 
 class Spectrum(DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.watched = []  # the frames of each subscription
+
     def watch(self, scan, **options):
         """Frames of a subscription in a thread of their own, from before the first record to the end."""
         got, ready = [], threading.Event()
+        self.watched.append(got)
 
         def run():
             with self.daemon.client() as client:
@@ -64,6 +69,10 @@ class Spectrum(DaemonTest):
     def push(self, scan, volumes=4, made=records, pause=0.02, block=VOLUME // 4):
         def pieces():
             for first in range(0, volumes * VOLUME, block):
+                if first == volumes * VOLUME // 2:  # what is looked at on a busy machine, too, before the rest comes
+                    end = time.monotonic() + 5
+                    while not all(self.watched) and time.monotonic() < end:
+                        time.sleep(0.01)
                 yield made(first, block)
                 time.sleep(pause)  # so that several looks at the records fall into the scan
 

@@ -370,7 +370,7 @@ class Requests(Case):
 
     def test_it_ends_with_its_time(self):
         ada, buffer = self.clients["ada"], self.buffer("ada")
-        grant = ada.grant(buffer, "bob", seconds=1.5)
+        grant = ada.grant(buffer, "bob", seconds=4)
         self.label("bob", buffer)
 
         def ended():

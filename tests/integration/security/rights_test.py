@@ -347,7 +347,7 @@ class Tokens(unittest.TestCase):
                     for _ in stream:
                         pass
                 self.assertEqual(end.exception.code(), grpc.StatusCode.UNAUTHENTICATED, end.exception)
-            self.assertLess(time.monotonic() - begun, 2)
+            self.assertLess(time.monotonic() - begun, 20)
             with self.assertRaisesRegex(octavo.OctavoError, "never issued, or revoked") as no:
                 client.info()
             self.assertEqual((no.exception.code, no.exception.reason), (grpc.StatusCode.UNAUTHENTICATED, "BAD_TOKEN"))

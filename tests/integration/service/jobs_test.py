@@ -11,7 +11,7 @@ import urllib.request
 import grpc
 import numpy as np
 
-from harness import DATA, Daemon, DaemonTest, held_bytes, octavo, until
+from harness import DATA, Daemon, DaemonTest, held_bytes, octavo, subscribers, until
 from octavo.v1 import job_pb2, reason_pb2, types_pb2, volume_pb2
 from scan.real_spectra_test import width
 
@@ -214,6 +214,7 @@ class Jobs(DaemonTest):
         frames = []
         reader = threading.Thread(target=lambda: frames.extend(self.client.subscribe(job.name, ["mip"], delivery="lossless")))
         reader.start()
+        until(lambda: subscribers(self.daemon) >= 1)
         for blocker in blockers:
             self.client.cancel_job(blocker.name)
         end = self.client.wait_job(job.name)

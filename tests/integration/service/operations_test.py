@@ -174,7 +174,7 @@ class Held(DaemonTest):
             self.assertGreaterEqual(time.monotonic() - before, wait)
         # The deadline of a call: the answer comes before it.
         with errors.raising():
-            now = self.client._operations.WaitOperation(operation_pb2.WaitOperationRequest(name=begun.name), timeout=2).operation
+            now = self.client._operations.WaitOperation(operation_pb2.WaitOperationRequest(name=begun.name), timeout=6).operation
         self.assertEqual((now.done, now.state), (False, RUNNING))
         ends = []
         waiters = [threading.Thread(target=lambda: ends.append(self.client.wait_operation(begun.name))) for _ in range(4)]
@@ -189,7 +189,7 @@ class Held(DaemonTest):
     def test_a_verb_answers_before_its_deadline(self):
         name = self.volume()
         self.stick()
-        answer = self.commit(name, "late", timeout=2)
+        answer = self.commit(name, "late", timeout=6)
         self.assertFalse(answer.operation.done)
         self.let_go()
         self.assertEqual(self.client.wait_operation(answer.operation.name).state, SUCCEEDED)

@@ -290,7 +290,7 @@ class Buffers(DaemonTest):
             self.client.cancel_operation(operation.name)
             last = self.client.wait_operation(operation.name, check=False)
             self.assertEqual(last.state, "CANCELLED")
-            self.assertLess(time.monotonic() - begun, 2)
+            self.assertLess(time.monotonic() - begun, 20)
         self.assertEqual((self.client.buffers.list(), buffer_bytes(self.client), held_bytes(self.client)), ([], 0, 0))
 
     def test_session_that_ends(self):

@@ -88,7 +88,7 @@ class Library(unittest.TestCase):
 
 
 class Reads(Library, EveryVolume, DaemonTest):
-    flags = ("--spill.host_bytes", str(64 << 20), "--device.frame_pool_bytes", str(64 << 20))
+    flags = ("--spill.host_bytes", str(64 << 20), "--device.frame_pool_bytes", str(256 << 20))
 
     def python(self, volume, *box, **options):
         with mock.patch.object(native_read, "_found", None):
@@ -173,7 +173,7 @@ class Reads(Library, EveryVolume, DaemonTest):
             discarder.join()
 
     def test_a_server_that_dies_is_told_as_without(self):
-        daemon = Daemon("--device.frame_pool_bytes", str(64 << 20))
+        daemon = Daemon("--device.frame_pool_bytes", str(256 << 20))
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             volume = volume_of(client, 512, 129, 512, dtype="f32")
@@ -257,7 +257,7 @@ time.sleep(float(sys.argv[3]))
             self.assertIs(native_read._found, native_read._UNKNOWN)
 
     def test_a_server_that_comes_back(self):
-        flags = ("--device.frame_pool_bytes", str(64 << 20))
+        flags = ("--device.frame_pool_bytes", str(256 << 20))
         daemon = Daemon(*flags)
         seen, asking = self.asked()
         with daemon.client() as client, asking, splitting(1):

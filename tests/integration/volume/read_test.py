@@ -23,7 +23,7 @@ SEED = int(os.environ.get("OCTAVO_TEST_SEED", "20261128"))
 
 def splitting(least=256):
     """Small boxes come over several connections, too."""
-    return mock.patch.object(volume_read, "_LEAST_BYTES", least)
+    return mock.patch.object(volume_read, "_BYTES_OF_ONE", least)
 
 
 def readers():
@@ -58,7 +58,7 @@ class EveryVolume:
 
 
 class Reads(EveryVolume, DaemonTest):
-    flags = ("--spill.host_bytes", str(64 << 20), "--device.frame_pool_bytes", str(64 << 20))
+    flags = ("--spill.host_bytes", str(64 << 20), "--device.frame_pool_bytes", str(256 << 20))
 
     def calls(self):
         """Counts the calls of ReadVolume and the connections that they use."""
@@ -197,7 +197,7 @@ class Reads(EveryVolume, DaemonTest):
 class Faults(unittest.TestCase):
     @contextlib.contextmanager
     def daemon(self, **environment):
-        daemon = Daemon("--device.frame_pool_bytes", str(64 << 20), environment=environment)
+        daemon = Daemon("--device.frame_pool_bytes", str(256 << 20), environment=environment)
         try:
             with daemon.client() as client:
                 yield daemon, client

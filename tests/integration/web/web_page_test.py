@@ -288,7 +288,7 @@ class Live(PageTest):
         self.assertEqual(self.page.evaluate("document.querySelector('#enface .line').className"), "line column")
 
     def test_a_slab(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(48, 8, volumes=60, extent_x_mm=3, extent_y_mm=1), samples=256, rate_hz=6000).name
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(48, 8, volumes=60, extent_x_mm=3, extent_y_mm=1), samples=256, rate_hz=2500).name
         self.painted(EN_FACE, scan)
         self.page.wait("[...document.querySelectorAll('#enface header option')].some(e => e.value === 'SLAB')", what="a volume has told the depth")
         # The bounds are those of the picture: while it is frozen, there are none.

@@ -24,6 +24,7 @@
 #include "server/tomography/overlap_check.h"
 #include "server/tomography/tile_correlation.h"
 #include "server/tomography/tile_links.h"
+#include "server/tomography/tile_shift.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
@@ -717,6 +718,61 @@ TEST(MosaicSearchTest, ThePlaceOfObliqueStructuresIsFoundAlongBothAxes) {
       EXPECT_NEAR(found.column, column, 0.01);
     }
   }
+}
+
+/// A wave that tells the place along the given axes.
+Picture WaveAt(double row, double column, int64_t rows, int64_t columns) {
+  Picture out{.rows = rows, .columns = columns, .pixels = {}};
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      out.pixels.push_back(static_cast<float>(std::sin(0.5 * (static_cast<double>(r) + row)) +
+                                              std::cos(0.4 * (static_cast<double>(c) + column))));
+    }
+  }
+  return out;
+}
+
+TEST(TileShiftTest, IsFoundAlongTheAxesThatAreLookedForWhateverTheSizes) {
+  struct Case {
+    double row, column;
+    ShiftAxes axes;
+    int64_t rows, columns, other_rows, other_columns;
+  };
+  for (const Case& one : {Case{2.3, -1.6, {}, 30, 40, 30, 40},
+                          {0, -3.4, {.rows = false}, 1, 60, 1, 60},
+                          {4.7, 0, {.columns = false}, 40, 3, 50, 3},
+                          {-11.2, 14.4, {}, 31, 50, 40, 27},
+                          {20.1, -9.8, {}, 40, 20, 25, 44}}) {
+    SCOPED_TRACE(one.row);
+    const double gain = 3, offset = 7;  // of another exposure
+    Picture other = WaveAt(one.row, one.column, one.other_rows, one.other_columns);
+    for (float& value : other.pixels) value = static_cast<float>(gain * value + offset);
+    const TileShift near = {.row = one.axes.rows ? one.row + 0.4 : one.row,
+                            .column = one.axes.columns ? one.column - 0.3 : one.column};
+    const auto shift =
+        RefinedShift({WaveAt(0, 0, one.rows, one.columns)}, {other}, near, one.axes, 20);
+    ASSERT_TRUE(shift.has_value());
+    EXPECT_NEAR(shift->row, one.row, 0.01);
+    EXPECT_NEAR(shift->column, one.column, 0.01);
+  }
+}
+
+TEST(TileShiftTest, IsNotMadeUp) {
+  const Picture wave = WaveAt(0, 0, 30, 40);
+  Picture flat = wave, broken = wave;
+  std::ranges::fill(flat.pixels, 2.0F);
+  broken.pixels[420] = std::numeric_limits<float>::quiet_NaN();
+  const auto shift = [&](const Picture& other, TileShift near, double least = 20) {
+    return RefinedShift({wave}, {other}, near, {}, least);
+  };
+  EXPECT_TRUE(shift(wave, {}).has_value());
+  EXPECT_FALSE(shift(flat, {}).has_value());
+  EXPECT_FALSE(shift(broken, {}).has_value());
+  EXPECT_FALSE(shift(WaveAt(2.6, 0, 30, 40), {}).has_value()) << "further than a pixel";
+  EXPECT_FALSE(shift(wave, {.row = 29, .column = 0}).has_value()) << "nothing is shared";
+  EXPECT_FALSE(shift(wave, {.row = -300, .column = 300}).has_value());
+  EXPECT_FALSE(shift(wave, {}, 26 * 36 + 1).has_value()) << "without the margins";
+  EXPECT_TRUE(shift(wave, {}, 26 * 36).has_value());
 }
 
 TEST(MosaicSearchTest, FindsTilesSideBySideInNoise) {

@@ -417,7 +417,7 @@ struct ReadOptions {
   Downsampling downsampling = Downsampling::kMax;
   std::optional<Levels> window;  // stored units: samples become U8, 0 at lo and 255 at hi
   /// Connections over which a large box comes at the same time, 1 to 16; 0 = as the processors
-  /// allow, at most 8. Each of several carries at least 8 MiB.
+  /// allow, at most 8. At most one for every 8 MiB of the box.
   uint32_t connections = 0;
 };
 /// Which picture of a volume, and how; as octavo.v1.RenderVolumeRequest.
