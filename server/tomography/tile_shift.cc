@@ -34,48 +34,47 @@ Taps TapsAt(double place) {
                         (1.5 * t - 1) * t)};
 }
 
-/// Sums over pixels: a of the first picture, b of the second one moved, r and c its slopes.
-struct Moments {
-  double n = 0, a = 0, b = 0, r = 0, c = 0;
-  double ab = 0, bb = 0, ar = 0, ac = 0, br = 0, bc = 0, rr = 0, cc = 0, rc = 0;
+/// What is summed over pixels: the first picture, the second one moved, and the slopes of that.
+enum Value { kFirst, kSecond, kByRow, kByColumn, kValues };
 
-  double Of(double product, double x, double y) const { return product - x * y / n; }
+/// Sums over pixels of values, and of products of two of them, the later one first.
+template <class Number>
+struct Sums {
+  std::array<Number, kValues> value = {};
+  std::array<std::array<Number, kValues>, kValues> product = {};
 };
 
-void AddLine(const float* a, const std::vector<float>& b, const std::vector<float>& r,
-             const std::vector<float>& c, Moments* to) {
-  float of_a = 0, of_b = 0, of_r = 0, of_c = 0, ab = 0, bb = 0, ar = 0, ac = 0, br = 0, bc = 0,
-        rr = 0, cc = 0, rc = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    of_a += a[i];
-    of_b += b[i];
-    of_r += r[i];
-    of_c += c[i];
-    ab += a[i] * b[i];
-    bb += b[i] * b[i];
-    ar += a[i] * r[i];
-    ac += a[i] * c[i];
-    br += b[i] * r[i];
-    bc += b[i] * c[i];
-    rr += r[i] * r[i];
-    cc += c[i] * c[i];
-    rc += r[i] * c[i];
+/// How the values go together, of all pixels.
+struct Moments {
+  double pixels = 0;
+  Sums<double> sums;
+
+  /// The sum of products of what differs from the means.
+  double Of(Value one, Value other) const {
+    return sums.product[std::max(one, other)][std::min(one, other)] -
+           sums.value[one] * sums.value[other] / pixels;
   }
-  const auto add = [](double* sum, float part) { *sum += static_cast<double>(part); };
-  to->n += static_cast<double>(b.size());
-  add(&to->a, of_a);
-  add(&to->b, of_b);
-  add(&to->r, of_r);
-  add(&to->c, of_c);
-  add(&to->ab, ab);
-  add(&to->bb, bb);
-  add(&to->ar, ar);
-  add(&to->ac, ac);
-  add(&to->br, br);
-  add(&to->bc, bc);
-  add(&to->rr, rr);
-  add(&to->cc, cc);
-  add(&to->rc, rc);
+};
+
+using Lines = std::array<const float*, kValues>;
+
+void AddLine(const Lines& lines, size_t count, Moments* to) {
+  Sums<float> line;  // f32 is enough for one line, whose values have a mean near 0
+  for (size_t i = 0; i < count; ++i) {
+#pragma GCC unroll 4
+    for (size_t one = 0; one < kValues; ++one) {
+      line.value[one] += lines[one][i];
+#pragma GCC unroll 4
+      for (size_t other = 0; other <= one; ++other)
+        line.product[one][other] += lines[one][i] * lines[other][i];
+    }
+  }
+  to->pixels += static_cast<double>(count);
+  for (size_t one = 0; one < kValues; ++one) {
+    to->sums.value[one] += static_cast<double>(line.value[one]);
+    for (size_t other = 0; other <= one; ++other)
+      to->sums.product[one][other] += static_cast<double>(line.product[one][other]);
+  }
 }
 
 /// Pixels of the first pictures that the second ones show at all shifts that are tried.
@@ -112,13 +111,13 @@ class ShiftFit {
   /// From `shift` towards the best one. Nothing where the pictures do not tell.
   std::optional<TileShift> StepFrom(const TileShift& shift) const {
     const Moments m = MomentsAt(shift);
-    const double factor = m.Of(m.ab, m.a, m.b) / m.Of(m.bb, m.b, m.b);
+    const double factor = m.Of(kFirst, kSecond) / m.Of(kSecond, kSecond);
     if (!(factor > 0) || !std::isfinite(factor)) return std::nullopt;
     // Minus: a larger shift reads further back in the second picture.
-    const double row = -(m.Of(m.ar, m.a, m.r) - factor * m.Of(m.br, m.b, m.r)) / factor,
-                 column = -(m.Of(m.ac, m.a, m.c) - factor * m.Of(m.bc, m.b, m.c)) / factor,
-                 rows = m.Of(m.rr, m.r, m.r), columns = m.Of(m.cc, m.c, m.c),
-                 both = m.Of(m.rc, m.r, m.c), determinant = rows * columns - both * both;
+    const double row = -(m.Of(kFirst, kByRow) - factor * m.Of(kSecond, kByRow)) / factor,
+                 column = -(m.Of(kFirst, kByColumn) - factor * m.Of(kSecond, kByColumn)) / factor,
+                 rows = m.Of(kByRow, kByRow), columns = m.Of(kByColumn, kByColumn),
+                 both = m.Of(kByRow, kByColumn), determinant = rows * columns - both * both;
     TileShift step;
     if (axes_.rows && axes_.columns) {
       step = {.row = (columns * row - both * column) / determinant,
@@ -165,7 +164,8 @@ class ShiftFit {
           r[x] = of_r;
           c[x] = of_c;
         }
-        AddLine(first_[i].row(row) + window_.column, b, r, c, &moments);
+        AddLine({first_[i].row(row) + window_.column, b.data(), r.data(), c.data()}, width,
+                &moments);
       }
     }
     return moments;

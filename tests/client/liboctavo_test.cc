@@ -283,7 +283,6 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   EXPECT_EQ(volumes, 2);
 }
 
-// Large volumes come without their data, and the library reads them.
 /// While it lives, this thread and those that it starts have one processor: a reader that chooses
 /// by their number takes one connection.
 class OneProcessor {
@@ -303,6 +302,7 @@ class OneProcessor {
   cpu_set_t before_;
 };
 
+// Large volumes come without their data, and the library reads them.
 class VolumesByRead : public LiboctavoTest {
  protected:
   /// Three volumes of 16 MiB, and what a subscriber got of them while they were made.

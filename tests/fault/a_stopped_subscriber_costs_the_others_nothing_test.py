@@ -8,8 +8,8 @@ import unittest
 
 import numpy as np
 
-from faults import LONG, Child, FaultTest, Scraper, page
-from harness import octavo, until
+from faults import LONG, Child, FaultTest, Scraper
+from harness import octavo, subscribers, until
 from octavo.v1 import scan_pb2
 
 VOLUMES = 300 if LONG else 60
@@ -99,8 +99,7 @@ class Stopped(FaultTest):
         for child in children:
             self.assertIsNotNone(child.hear())  # it subscribes
             child.signal(signal.SIGSTOP)
-        subscribers = lambda: sum(value for name, value in page(daemon.metrics)[0].items() if name.startswith("octavo_subscribers{"))
-        until(lambda: subscribers() == 0, 60)
+        until(lambda: subscribers(daemon) == 0, 60)
         done = client.scan(scan).volumes_done
         until(lambda: client.scan(scan).volumes_done > done + 3)
         for child in children:

@@ -4,7 +4,6 @@ too little or too much."""
 import itertools
 import os
 import queue
-import re
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ import warnings
 import grpc
 import numpy as np
 
-from harness import BUILD, DaemonTest, octavo, until
+from harness import BUILD, DaemonTest, octavo, subscribers, until
 from pushing import CuttingProxy, RawStream
 from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2, stream_pb2, types_pb2
 
@@ -464,7 +463,7 @@ class Push(DaemonTest):
         push(0)
         self.assertEqual(next(earlier).frame.volume_index, 0)
         earlier.cancel()
-        until(lambda: not re.search(r"^octavo_subscribers\{.*\} [1-9]", self.metrics(), re.MULTILINE))
+        until(lambda: subscribers(self.daemon) == 0)
         push(1)
         newest = self.client.subscribe(scan, "bscan", timeout=60)
         shown = [next(newest).volume_index]
