@@ -34,14 +34,19 @@ void HeapTrimmer::Turn() {
     return;  // a look holds the locks of the heap for a tenth of a second and more
   const Heap before = calls_.look();
   if (before.resident_bytes == 0) return;  // not known
-  floor_ = std::min(floor_, before.resident_bytes);
-  if (before.free_bytes < kWorth || before.resident_bytes - floor_ < kWorth) return;
+  least_ = {.free_bytes = std::min(least_.free_bytes, before.free_bytes),
+            .resident_bytes = std::min(least_.resident_bytes, before.resident_bytes)};
+  // What is free may be the kernel's already, so that it alone says nothing.
+  const bool grown = before.resident_bytes - least_.resident_bytes >= kWorth;
+  const bool freed = before.free_bytes - least_.free_bytes >= kWorth;
+  if (before.free_bytes < kWorth || !(grown || freed)) return;
   calls_.trim();
-  const int64_t after = calls_.look().resident_bytes;
-  if (after == 0) return;
-  floor_ = after;
+  const Heap after = calls_.look();
+  if (after.resident_bytes == 0) return;
+  least_ = after;
   Log(LogLevel::kInfo, "free memory was given back to the system",
-      {{"bytes", before.resident_bytes - floor_}, {"resident_bytes", floor_}});
+      {{"bytes", before.resident_bytes - after.resident_bytes},
+       {"resident_bytes", after.resident_bytes}});
 }
 
 }  // namespace octavo

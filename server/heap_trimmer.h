@@ -21,18 +21,19 @@ class HeapTrimmer {
     std::function<bool()> idle;  // whether nobody minds that
   };
   /// Less than this is not worth the work.
-  static constexpr int64_t kWorth = int64_t{256} << 20;
+  static constexpr int64_t kWorth = int64_t{64} << 20;
 
   explicit HeapTrimmer(Calls calls) : calls_(std::move(calls)) {}
   /// With the heap of this process.
   explicit HeapTrimmer(std::function<bool()> idle);
-  /// Trims if the process has grown by kWorth since the last time, and the heap has so much that is
-  /// free. Call it now and then.
+  /// Trims if the heap has kWorth that is free, and since the last trim either the process has
+  /// grown by so much or so much became free (what a burst still used at that trim). Call it now
+  /// and then.
   void Turn();
 
  private:
   const Calls calls_;
-  int64_t floor_ = 0;  // the least that was resident since the last trim
+  Heap least_;  // that was seen since the last trim
 };
 
 }  // namespace octavo

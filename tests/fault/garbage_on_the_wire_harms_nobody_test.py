@@ -119,7 +119,7 @@ class Garbage(FaultTest):
         self.client.info()
         self.assertIsNone(self.daemon.process.poll(), self.daemon.text()[-2000:])
         until(lambda: self.descriptors() <= descriptors + 2)
-        self.assertLess(self.memory() - self.before, most)
+        until(lambda: self.memory() - self.before < most)  # the heap gives back what is free every ten seconds
 
     def test_frames_that_no_client_sends(self):
         descriptors = self.descriptors()

@@ -34,6 +34,22 @@ def program():
     return found
 
 
+# Stops what a mouse tells to any but the elements of a selector (or who takes the pointer from them), and remembers to whom.
+GUARD = """(() => {
+    const selector = %s, kinds = ["pointerdown", "mousedown", "gotpointercapture", "pointerup", "mouseup", "click"];
+    let met = "", taker = null;
+    const look = (event) => {
+        if (event.type === "gotpointercapture") taker = event.target;
+        if (event.target.closest?.(selector) || event.target === taker) return;
+        met = event.target.outerHTML?.slice(0, 200) ?? String(event.target);
+        event.stopImmediatePropagation();
+        event.preventDefault();
+    };
+    for (const kind of kinds) window.addEventListener(kind, look, true);
+    window.guard = {end() { for (const kind of kinds) window.removeEventListener(kind, look, true); return met; }};
+})()"""
+
+
 class Failure(AssertionError):
     """The page threw, or Chromium refused a command."""
 
@@ -196,15 +212,31 @@ class Page:
         }})()""")
         return rows, columns, base64.b64decode(text)
 
-    def click(self, selector, at=(0.5, 0.5)):
-        """A real click at a place of an element, in fractions of its box."""
-        x, y = self.place(selector, at)
-        self.mouse("mousePressed", x, y)
-        self.mouse("mouseReleased", x, y)
+    def click(self, selector, at=(0.5, 0.5), seconds=30):
+        """A real click at a place of an element, in fractions of its box. What arrives may move the page meanwhile: a click that would meet
+        another element is kept from it, and made again."""
+        end = time.monotonic() + seconds
+        while True:
+            x, y = self.place(selector, at)
+            self.evaluate(GUARD % json.dumps(selector))
+            self.mouse("mousePressed", x, y)
+            self.mouse("mouseReleased", x, y)
+            met = self.evaluate("window.guard?.end() ?? null")  # null: the click has led to another page
+            if not met:
+                return
+            if time.monotonic() > end:
+                raise Failure(f"a click on {selector} meets {met}")
 
     def place(self, selector, at=(0.5, 0.5)):
-        box = self.wait(f"""(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null; e.scrollIntoView({{block: "nearest"}});
-            const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()""", what=f"{selector} is there")
+        """Where a place of an element is in the window, once the element stays where it is."""
+        last = None
+        for _ in range(100):  # something may always move
+            box = self.wait(f"""(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null; e.scrollIntoView({{block: "nearest"}});
+                const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()""", what=f"{selector} is there")
+            if box == last:
+                break
+            last = box
+            time.sleep(0.03)
         return box[0] + box[2] * at[0], box[1] + box[3] * at[1]
 
     def mouse(self, kind, x, y, **more):

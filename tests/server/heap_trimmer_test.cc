@@ -38,7 +38,7 @@ struct Fake {
 TEST(HeapTrimmerTest, TrimsWhatIsFreeAndResident) {
   Fake fake;
   EXPECT_EQ(fake.TrimsWith(10 * kMiB, 3000 * kMiB), 0) << "it is used";
-  EXPECT_EQ(fake.TrimsWith(3000 * kMiB, 100 * kMiB), 0) << "it is the kernel's already";
+  EXPECT_EQ(fake.TrimsWith(63 * kMiB, 3000 * kMiB), 0) << "too little";
   fake.left = 100 * kMiB;
   EXPECT_EQ(fake.TrimsWith(2000 * kMiB, 2100 * kMiB), 1);
 }
@@ -48,12 +48,26 @@ TEST(HeapTrimmerTest, WhatIsGivenBackAlreadyIsNoReason) {
   fake.left = 2000 * kMiB;  // held by others than the heap
   EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 3000 * kMiB), 1);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 2000 * kMiB), 1);
-  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 2255 * kMiB), 1);
-  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 2256 * kMiB), 2);
+  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 2063 * kMiB), 1);
+  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 2064 * kMiB), 2);
   // What others let go counts no more.
   fake.left = 500 * kMiB;
   EXPECT_EQ(fake.TrimsWith(0, 400 * kMiB), 2);
   EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 700 * kMiB), 3);
+}
+
+TEST(HeapTrimmerTest, WhatABurstStillUsedAtATrimGoesBackLater) {
+  Fake fake;
+  fake.left = 300 * kMiB;  // 200 of them are still used
+  EXPECT_EQ(fake.TrimsWith(100 * kMiB, 400 * kMiB), 1);
+  EXPECT_EQ(fake.TrimsWith(163 * kMiB, 300 * kMiB), 1);
+  fake.left = 100 * kMiB;
+  EXPECT_EQ(fake.TrimsWith(300 * kMiB, 300 * kMiB), 2);
+  EXPECT_EQ(fake.TrimsWith(300 * kMiB, 100 * kMiB), 2);
+  // Used and free again: it is resident, whatever the sum says.
+  EXPECT_EQ(fake.TrimsWith(200 * kMiB, 150 * kMiB), 2);
+  EXPECT_EQ(fake.TrimsWith(263 * kMiB, 150 * kMiB), 2);
+  EXPECT_EQ(fake.TrimsWith(264 * kMiB, 150 * kMiB), 3);
 }
 
 TEST(HeapTrimmerTest, WhatIsNotKnownIsNoReason) {

