@@ -27,6 +27,7 @@ struct Point {
   Mutex mutex;
   std::string name ABSL_GUARDED_BY(mutex), action ABSL_GUARDED_BY(mutex);
   int countdown ABSL_GUARDED_BY(mutex) = 1;
+  bool always ABSL_GUARDED_BY(mutex) = false;
   std::function<void()> call ABSL_GUARDED_BY(mutex);
   std::vector<std::string> passed ABSL_GUARDED_BY(mutex);
 };
@@ -53,7 +54,8 @@ void ArmFailpoint(const std::string& spec, std::function<void()> call) {
   if (parts.size() >= 2) {
     point.name = parts[0];
     point.action = parts[1];
-    if (parts.size() > 2) (void)absl::SimpleAtoi(parts[2], &point.countdown);
+    point.always = parts.size() > 2 && parts[2] == "*";
+    if (parts.size() > 2 && !point.always) (void)absl::SimpleAtoi(parts[2], &point.countdown);
   }
   failpoint_internal::armed = parts.size() >= 2;
 }
@@ -75,10 +77,12 @@ int failpoint_internal::Passed(const char* name) {
       point.passed.emplace_back(name);
       return 0;
     }
-    if (--point.countdown > 0) return 0;
-    armed = false;  // a failpoint fires once
+    if (!point.always) {
+      if (--point.countdown > 0) return 0;
+      armed = false;
+    }
     action = point.action;
-    call = std::move(point.call);
+    call = point.call;
   }
   if (action == "call") {
     if (call) call();

@@ -10,7 +10,7 @@
 // not armed costs one relaxed load and a branch.
 //
 // The specification is "<name>:<action>[:<count>]": the point fails when it is passed for the
-// count-th time (default: the first), once.
+// count-th time (default: the first), once. The count "*" is every time, until it is armed anew.
 //   kill               the process gets SIGKILL
 //   errno=28           Failpoint returns 28; the caller fails as if the system had said so
 //   throw=bad_alloc    Failpoint throws std::bad_alloc; also system_error (EAGAIN, as std::thread

@@ -242,9 +242,9 @@ TEST_F(LiboctavoTest, ARangeThatFailsEndsTheWholeRead) {
 }
 
 TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
-  ScanSpec spec = Small(4);
+  ScanSpec spec = Small(8);
   spec.source = Simulated{.seed = 3};
-  spec.record_rate_hz = 1500;  // three volumes a second: a busy machine may see only two of four
+  spec.record_rate_hz = 800;  // five seconds: a busy machine subscribes late
   spec.aip = true;
   const Scan scan = client_.SubmitScan(spec);
   std::vector<uint64_t> sequences;
@@ -313,11 +313,20 @@ class VolumesByRead : public LiboctavoTest {
     spec.pattern.bscans_per_volume = 64;
     spec.samples_per_record = 1024;
     spec.processing.dtype = DType::kF32;
-    spec.record_rate_hz = 20'000;  // a busy machine keeps up
-    scan_ = client_.SubmitScan(spec).name;
-    live_ = All({.queue_length = 8});
-    ASSERT_GE(live_.size(), 2u);
-    volumes_ = client_.WaitScan(scan_).volumes;
+    spec.record_rate_hz = 20'000;
+    spec.json = R"({"acquisition": {"ring_blocks": 12}})";  // all of it: a busy machine keeps up
+    // And subscribes late, perhaps: what was sealed before it is not announced.
+    for (int attempt = 0; attempt < 5 && live_.size() < 3; ++attempt) {
+      if (attempt > 0) TearDown();
+      scan_ = client_.SubmitScan(spec).name;
+      live_.clear();
+      try {
+        live_ = All({.queue_length = 8});
+      } catch (const Error&) {  // later than all of them
+      }
+      volumes_ = client_.WaitScan(scan_).volumes;
+    }
+    ASSERT_EQ(live_.size(), 3u);
   }
   void TearDown() override {
     for (const Volume& volume : client_.ListVolumes(scan_)) {
@@ -382,7 +391,6 @@ TEST_F(VolumesByRead, TheSameFramesComeBothWays) {
 }
 
 TEST_F(VolumesByRead, WhatHasGoneIsCountedOrTold) {
-  ASSERT_EQ(live_.size(), 3u);
   client_.DiscardVolume(volumes_.at(1));
   const uint64_t first = live_.front().sequence;
   const auto rest =

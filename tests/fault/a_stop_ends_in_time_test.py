@@ -237,7 +237,7 @@ class Everything(FaultTest):
         """Health says so while a scan still runs, new work is refused, what runs is told to its watchers to the end, and the page answers."""
         daemon = self.start("--drain.seconds", "60")
         with daemon.client() as client:
-            scan = client.submit_scan(octavo.simulated(1), octavo.raster(64, 200, volumes=1), samples=256, rate_hz=3000).name
+            scan = client.submit_scan(octavo.simulated(1), octavo.raster(64, 500, volumes=1), samples=256, rate_hz=3000, acquisition=dict(records_per_block=64, ring_blocks=1024)).name
             until(lambda: client.scan(scan).current_volume == 0)
             watched = []
             watcher = threading.Thread(target=lambda: watched.extend(s.state for s in client.watch(scan)))

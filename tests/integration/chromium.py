@@ -201,6 +201,10 @@ class Page:
                 raise Failure(f"it does not come about: {what or expression} (last: {last}; problems: {self.problems}; page: {self.evaluate('document.body.innerText')[:800]!r})")
             time.sleep(0.05)
 
+    def drawn(self):
+        """Waits until the page has done what it does behind its next picture."""
+        self.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 100)))")
+
     def pixels(self, selector):
         """The pixels of a canvas as a list [rows, columns, 4] of bytes: (rows, columns, bytes)."""
         rows, columns, text = self.evaluate(f"""(() => {{
@@ -256,9 +260,9 @@ class Page:
 
     def choose(self, selector, value):
         """Sets a select, a slider or a text, as a person would: with its events."""
-        self.wait(f"""(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return false;
+        self.wait(f"""(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e || e.tagName === "SELECT" && ![...e.options].some(option => option.value === {json.dumps(str(value))})) return false;
             const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), "value").set; set.call(e, {json.dumps(str(value))});
-            for (const kind of ["input", "change"]) e.dispatchEvent(new Event(kind, {{bubbles: true}})); return true; }})()""", what=f"{selector} is there")
+            for (const kind of ["input", "change"]) e.dispatchEvent(new Event(kind, {{bubbles: true}})); return true; }})()""", what=f"{selector} is there and offers {value}")
 
     def resize(self, width, height, scale=1):
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False)

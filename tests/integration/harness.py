@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -104,6 +105,20 @@ def subscribers(daemon):
     """Subscriptions to any product that the daemon serves now."""
     text = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=30).read().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith("octavo_subscribers{"))
+
+
+def waits_for_subscribers(test, count=1):
+    """A field of a scan that begins when there are so many subscriptions to a product: volumes that nobody wanted when they were made are not
+    announced later."""
+    until(lambda: subscribers(test.daemon) == 0)  # those of an earlier test may be about to go
+    queue = f"watched-{time.monotonic_ns()}"
+    blocker = test.client.submit_scan(octavo.push(idle_timeout=-1), octavo.raster(8, 1, volumes=1), samples=64, queue=queue).name
+
+    def begin():
+        until(lambda: subscribers(test.daemon) >= count)
+        test.client.cancel(blocker)
+    threading.Thread(target=begin, daemon=True).start()
+    return dict(queue=queue)
 
 
 class DaemonTest(unittest.TestCase):

@@ -158,7 +158,7 @@ TEST_P(SeveralDevicesTest, ADelayTakesItsTimeOnTheStreamAndNotOnTheCaller) {
   ASSERT_THAT(devices_[0]->Delay(streams_[0].ref(), 100'000'000), IsOk());
   ASSERT_THAT(event.Record(streams_[0].ref()), IsOk());
   ASSERT_OK_AND_ASSIGN(const bool passed, event.Query());
-  EXPECT_FALSE(passed);
+  if (Clock::now() - begin < std::chrono::milliseconds(99)) EXPECT_FALSE(passed);
   ASSERT_THAT(event.Synchronize(), IsOk());
   EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(99));
 }

@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 
-from harness import BUILD, SOURCE, DaemonTest, octavo
+from harness import BUILD, SOURCE, DaemonTest, octavo, until
 
 try:
     from scipy import ndimage
@@ -362,7 +362,7 @@ class Mosaics(DaemonTest):
         request.tiles.stack.depth = 1
         request.tiles.spacing_um.y = request.tiles.spacing_um.x = 1
         calls = [stub.RegisterTiles.future(request, metadata=self.client._metadata) for _ in range(2)]
-        time.sleep(0.5)
+        until(lambda: any(call.done() for call in calls) or self.client.buffers.get(big.name).message.shared_leases == 2)
         if any(call.done() for call in calls):
             self.skipTest("the device is too fast")
         delays = []

@@ -9,7 +9,7 @@ import unittest
 import grpc
 import numpy as np
 
-from harness import BUILD, Daemon, DaemonTest, octavo
+from harness import BUILD, Daemon, DaemonTest, octavo, until
 from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 FAKE_CAMERA = os.path.join(BUILD, "bin", "fake_camera")
@@ -39,6 +39,12 @@ class FakeCamera:
 @unittest.skipUnless(os.path.exists(FAKE_CAMERA), "built without Aravis")
 class Cameras(DaemonTest):
     flags = ("--camera.interfaces", "GigEVision,Fake")
+
+    def camera(self, serial, lost=0):
+        """A camera that answers: a discovery takes one second, and a busy machine lets it miss that."""
+        camera = FakeCamera(serial, lost)
+        until(lambda: camera.id in [c.id for c in self.client.cameras()])
+        return camera
 
     def submit(self, camera, volumes=2, width=WIDTH, height=HEIGHT, pixel_format="Mono16", **fields):
         spec = dict(frame_rate_hz=100, exposure_us=10000)
@@ -78,9 +84,10 @@ class Cameras(DaemonTest):
         self.assertTrue(fits, f"no run of frame ids from {first}: {[(int(f), int(d)) for f, d in zip(frame[there], decoded[there, 0])][::HEIGHT]}")
 
     def test_discovery(self):
-        camera = FakeCamera("DISC")
+        camera = self.camera("DISC")
         try:
-            found = {c.id: c for c in self.client.cameras()}
+            found = {}
+            until(lambda: found.update({c.id: c for c in self.client.cameras()}) or {"Fake_1", camera.id} <= set(found))
             self.assertEqual(found["Fake_1"].protocol, "Fake")
             self.assertEqual((found[camera.id].protocol, found[camera.id].serial, found[camera.id].address), ("GigEVision", "DISC", "127.0.0.1"))
             self.assertFalse(found[camera.id].in_use)
@@ -95,7 +102,7 @@ class Cameras(DaemonTest):
         self.assertIn("Aravis", source["camera"].reason)
 
     def test_pixel_formats(self):
-        camera = FakeCamera("FORM")
+        camera = self.camera("FORM")
         try:
             for name, raw_type, scale, tolerance in (("Mono8", scan_pb2.RAW_TYPE_U8, 16, 16), ("Mono12", scan_pb2.RAW_TYPE_U16, 1, 1), ("Mono16", scan_pb2.RAW_TYPE_U16, 1, 1),
                                                      ("Mono12Packed", scan_pb2.RAW_TYPE_U16, 1, 1), ("Mono12p", scan_pb2.RAW_TYPE_U16, 1, 1)):
@@ -116,10 +123,10 @@ class Cameras(DaemonTest):
             camera.end()
 
     def test_frame_ids_wrap(self):
-        camera = FakeCamera("WRAP")
+        camera = self.camera("WRAP")
         try:
             # The fake camera begins about a hundred frames before its 16-bit ids wrap.
-            scan = self.submit(camera.id, volumes=20)
+            scan = self.submit(camera.id, volumes=20, acquisition=dict(ring_blocks=20))
             end = self.client.wait(scan)
             self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED)
             self.assertEqual(end.missing_ascans, end.source.lost_records)
@@ -128,7 +135,7 @@ class Cameras(DaemonTest):
             camera.end()
 
     def test_region_exposure_and_what_was_asked_before(self):
-        camera = FakeCamera("EXPO")
+        camera = self.camera("EXPO")
         try:
             for exposure in (5000, 20000):
                 scan = self.submit(camera.id, exposure_us=exposure, offset_x=64, offset_y=8)
@@ -157,7 +164,7 @@ class Cameras(DaemonTest):
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.source.frames_lost, end.spec.acquisition.record_rate_hz), (reason_pb2.REASON_COMPLETED, 0, 0))
         self.assertLess(end.records_per_second, 50 * HEIGHT)
-        camera = FakeCamera("TRIG")
+        camera = self.camera("TRIG")
         try:
             # This camera gets no trigger, which is an error only if the scan requests one.
             scan = self.submit(camera.id, trigger_source="Software", frame_timeout=0.5)
@@ -167,7 +174,7 @@ class Cameras(DaemonTest):
             camera.end()
 
     def test_lost_packets_are_missing_ascans_and_nothing_is_shifted(self):
-        camera = FakeCamera("LOST", lost=20)
+        camera = self.camera("LOST", lost=20)
         try:
             scan = self.submit(camera.id, volumes=6, frame_rate_hz=50, buffers=64)
             end = self.client.wait(scan)
@@ -182,18 +189,19 @@ class Cameras(DaemonTest):
             camera.end()
 
     def test_a_camera_that_disappears_and_comes_back(self):
-        camera = FakeCamera("GONE")
-        scan = self.submit(camera.id, volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=4, on_full=scan_pb2.ON_FULL_DROP_NEW), frame_timeout=-1)
+        camera = self.camera("GONE")
+        scan = self.submit(camera.id, volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=4, on_full=scan_pb2.ON_FULL_DROP_NEW), frame_timeout=-1,
+                           overrun=scan_pb2.OVERRUN_DROP_BLOCK)
         for status in self.client.watch(scan):
             if status.volumes_done >= 2:
                 break
-        self.assertTrue({c.id: c for c in self.client.cameras()}[camera.id].in_use)
+        until(lambda: any(c.id == camera.id and c.in_use for c in self.client.cameras()))
         camera.end(kill=True)
         end = self.client.wait(scan)
         self.assertEqual((end.state, end.reason_code), (types_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
         self.assertIn("has gone away", end.reason)
         self.check(self.decoded(scan)[:2 * VOLUME])  # complete volumes stay held
-        camera = FakeCamera("GONE")
+        camera = self.camera("GONE")
         try:
             again = self.submit(camera.id)
             self.assertEqual(self.client.wait(again).reason_code, reason_pb2.REASON_COMPLETED)
@@ -202,7 +210,7 @@ class Cameras(DaemonTest):
             camera.end()
 
     def test_a_camera_that_stalls(self):
-        camera = FakeCamera("STAL")
+        camera = self.camera("STAL")
         scan = self.submit(camera.id, volumes=0, frame_timeout=0.5)
         for status in self.client.watch(scan):
             if status.source.frames > 4:

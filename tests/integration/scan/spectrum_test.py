@@ -222,7 +222,7 @@ class Spectrum(DaemonTest):
                                        retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
         until(lambda: self.client.scan(scan.name).volumes_done > 2, 30)
         frames, thread = self.watch(scan.name, products=["spectrum", "ascan"], delivery="drop_oldest", queue_length=1024)
-        time.sleep(2)  # the rate over this time
+        until(lambda: all(sum(f.product == product for f in frames) > 20 for product in ("spectrum", "ascan")))
         self.client.cancel(scan.name)
         thread.join(30)
         self.assertFalse(thread.is_alive())

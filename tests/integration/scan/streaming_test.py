@@ -11,7 +11,7 @@ from unittest import mock
 import grpc
 import numpy as np
 
-from harness import BUILD, DaemonTest, octavo, subscribers, until
+from harness import BUILD, DaemonTest, octavo, subscribers, until, waits_for_subscribers
 from octavo.v1 import job_pb2, types_pb2
 
 
@@ -19,8 +19,8 @@ class Streaming(DaemonTest):
     flags = ("--spill.host_bytes", str(16 << 20))
 
     def test_volume_frames_equal_the_volumes(self):
-        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=5), samples=256, rate_hz=10000)
-        frames = {f.volume: f.array for f in self.client.subscribe(scan.name, ["volume"], from_sequence=0)}
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=5), samples=256, rate_hz=10000, **waits_for_subscribers(self))
+        frames = {f.volume: f.array for f in self.client.subscribe(scan.name, ["volume"])}
         self.client.wait(scan.name)
         self.assertEqual(len(frames), 5)
         for name, array in frames.items():
@@ -63,7 +63,7 @@ class Streaming(DaemonTest):
             np.testing.assert_array_equal(got["en_face", last], volume[:, :, 100])
 
     def test_resume(self):
-        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=8), samples=256, rate_hz=4000)  # a busy machine keeps up
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=8), samples=256, rate_hz=4000, **waits_for_subscribers(self))  # a busy machine keeps up
         first = [f.sequence for f, _ in zip(self.client.subscribe(scan.name, ["volume"]), range(2))]
         # The subscription resumes where the stream broke off, while the scan continues: first old
         # frames from the held volumes, then new ones.

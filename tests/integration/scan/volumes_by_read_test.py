@@ -8,7 +8,7 @@ from unittest import mock
 import grpc
 import numpy as np
 
-from harness import DaemonTest, octavo, until
+from harness import DaemonTest, octavo, until, waits_for_subscribers
 from google.rpc import error_details_pb2, status_pb2
 from octavo import announced
 from octavo.v1 import stream_pb2, volume_pb2
@@ -20,7 +20,11 @@ RATE = 20000            # a volume in 0.4 s: a busy machine keeps up
 class VolumesByRead(DaemonTest):
     flags = ("--handoff.unix", "auto")
 
-    def scan(self, volumes=3, rate_hz=RATE, dtype="f32", bscans=64, **options):
+    def scan(self, volumes=3, rate_hz=RATE, dtype="f32", bscans=64, watchers=1, **options):
+        """A scan that begins when so many products are subscribed to. Its ring has room for all: nothing overruns it."""
+        if watchers:
+            options.update(waits_for_subscribers(self, watchers))
+        options["acquisition"] = dict(ring_blocks=max(8, -(-bscans // 16) * max(volumes, 4)))
         return self.client.submit_scan(octavo.simulated(5), octavo.raster(128, bscans, volumes=volumes), samples=1024, rate_hz=rate_hz,
                                        processing=octavo.processing(dtype=dtype), **options)
 
@@ -77,7 +81,7 @@ class VolumesByRead(DaemonTest):
         self.assertEqual(sum(len(m.data) for m in data), len(messages) * (16 << 20))
 
     def test_both_kinds_of_subscribers_at_once(self):
-        scan = self.scan(4)
+        scan = self.scan(4, watchers=2)
         got = {}
 
         def collect(by_read):
@@ -166,7 +170,7 @@ class VolumesByRead(DaemonTest):
         np.testing.assert_array_equal(frames[-1].array, self.client.read(frames[-1].volume))
 
     def test_beside_other_products(self):
-        scan = self.scan(4)
+        scan = self.scan(4, watchers=3)
         frames = list(self.client.subscribe(scan, ["event", "mip", "volume"], preview=False, delivery="lossless", queue_length=64))
         for product in ("mip", "volume"):
             of_it = [f for f in frames if f.product == product]
@@ -213,7 +217,7 @@ class VolumesByRead(DaemonTest):
                 del frame, frames
 
     def test_wrong_use(self):
-        scan = self.scan(1)
+        scan = self.scan(1, watchers=0)
         for products in ("mip", ["event", "bscan"]):
             with self.assertRaises(octavo.OctavoError) as caught:
                 list(self.client.subscribe(scan, products, volumes_by_read=True))
@@ -250,7 +254,7 @@ class VolumesByRead(DaemonTest):
             code, details, trailing_metadata = lambda _: grpc.StatusCode.RESOURCE_EXHAUSTED, lambda _: "others have it", lambda self: self.trailing
 
         scan = self.scan(3)
-        self.assertEqual(len(list(self.client.subscribe(scan, "volume", queue_length=8, from_sequence=0))), 3)
+        self.assertEqual(len(list(self.client.subscribe(scan, "volume", queue_length=8))), 3)
         read, refused = self.client._reader.read, []
 
         def refusing(*args, **kwargs):

@@ -78,7 +78,7 @@ class DescriptorsTest(LimitsCase):
         most = before + self.random.randrange(80, 160)
         spare = most // 4
         self.limit(most)
-        time.sleep(1.5)  # the listener checks the limit ten times a second; only this test lowers it while the daemon runs
+        time.sleep(4)  # the listener checks the limit ten times a second; only this test lowers it while the daemon runs
         crowd = [self.connect(self.random.choice(self.addresses())) for _ in range(200)]
         for peer in crowd:
             if self.random.random() < 0.5:
@@ -100,7 +100,7 @@ class DescriptorsTest(LimitsCase):
             with self.subTest(address):
                 before = self.descriptors()
                 self.limit(self.lowest_free())  # not one more
-                time.sleep(1.5)  # as above
+                time.sleep(4)  # as above
                 late = self.connect(address)  # waits in the kernel's queue
                 for destination in ("flat", "deep/er/folder"):
                     with self.assertRaises(octavo.OctavoError) as caught:

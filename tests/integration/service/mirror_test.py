@@ -1,5 +1,6 @@
 """Copies of held volumes in the tier DISK (spill.mirror): what a killed daemon keeps, and what never comes back. Results of jobs that go there."""
 
+import contextlib
 import glob
 import json
 import os
@@ -160,8 +161,11 @@ class Killed(Mirrors):
             scan = client.submit_scan(octavo.simulated(1), octavo.raster(32, 8, volumes=0), samples=256, rate_hz=1e3,
                                       retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=4, hold_slots=1))
             until(lambda: client.scan(scan.name).volumes_done > 8)
-            marked = next(v.name for v in reversed(client.volumes(scan.name)) if v.state == types_pb2.VOLUME_STATE_HELD)
-            client.hold(marked)
+            marked = None
+            while marked is None:  # a volume stays for a second
+                newest = next(v.name for v in reversed(client.volumes(scan.name)) if v.state == types_pb2.VOLUME_STATE_HELD)
+                with contextlib.suppress(octavo.OctavoError):
+                    marked = client.hold(newest).name
             until(lambda: client.volume(marked).mirrored)
             self.assertEqual(self.files(), {marked})
             client.release(marked)

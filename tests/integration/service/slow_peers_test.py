@@ -18,7 +18,7 @@ from raw_http2 import RawPeer
 class SlowPeersTest(LimitsCase):
     """Clients that send requests and do not read; their window or their socket is full."""
 
-    flags = ("--listen.stalled_seconds", "2", "--device.frame_pool_bytes", str(32 << 20))
+    flags = ("--listen.stalled_seconds", "6", "--device.frame_pool_bytes", str(32 << 20))
 
     def test_readers_that_stop(self):
         scan = self.client.submit_scan(small_scan(acquisition_samples=256, ascans_per_bscan=256, bscans_per_volume=256))
@@ -87,7 +87,7 @@ class SlowPeersTest(LimitsCase):
             told = octavo.errors.from_rpc_error(caught.exception)
             self.assertEqual((told.code.name, told.reason), ("DEADLINE_EXCEEDED", "PROTOCOL"))
             self.assertIn("first message", told.message)
-            self.assertIn("2 s (listen.stalled_seconds)", told.message)
+            self.assertIn("6 s (listen.stalled_seconds)", told.message)
         for stream in half_streams:
             half.wait_for_end(stream)
         until(lambda: self.cut("no_first_message") == 4 * len(paths) + len(paths))
@@ -126,7 +126,7 @@ class SlowPeersTest(LimitsCase):
                 call.result()
             told = octavo.errors.from_rpc_error(caught.exception)
             self.assertEqual((told.code.name, told.reason), ("DEADLINE_EXCEEDED", "PROTOCOL"))
-            self.assertIn("the next message of the stream, or its end, did not come within 2 s (listen.stalled_seconds)", told.message)
+            self.assertIn("the next message of the stream, or its end, did not come within 6 s (listen.stalled_seconds)", told.message)
             self.assertEqual(buffer.read().tolist(), array[::-1].tolist(), "it is as it was")
             buffer.write(array)  # nobody keeps it
             self.assertEqual(buffer.read().tolist(), array.tolist())
@@ -136,7 +136,7 @@ class SlowPeersTest(LimitsCase):
         def slow(name):
             yield request(header=header(name=name, total_bytes=16))
             for byte in array:
-                time.sleep(0.15)
+                time.sleep(0.4)
                 yield request(data=bytes([byte]))
         buffer = self.client.buffers.create((16,), "u8")
         self.client.buffers._stub.WriteBuffer(slow(buffer.name), timeout=60)
@@ -286,7 +286,7 @@ class PlansTest(LimitsCase):
             slowest = max(slowest, time.monotonic() - begun)
         submitted = self.client.submit_scan(small_scan())
         self.client.wait(submitted.name)
-        self.assertLess(slowest, 5)  # also on a busy machine
+        self.assertLess(slowest, 20)  # also on a busy machine
         refused = [call for call in calls if call.done() and call.code().name == "RESOURCE_EXHAUSTED"]
         self.assertGreater(len(refused), 0)
         for call in calls:

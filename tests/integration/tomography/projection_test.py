@@ -131,7 +131,7 @@ class Projection(DaemonTest):
         begun = time.monotonic()
         states = [state.state for state in self.client.watch_job(job.name)]
         self.assertEqual(states[-1], "CANCELLED")
-        self.assertLess(time.monotonic() - begun, 5)
+        self.assertLess(time.monotonic() - begun, 20)
         self.assertEqual([v for v in self.client.volumes() if v.state == "HELD"], [])
         self.client.buffers.destroy(buffer.name)
 

@@ -19,7 +19,7 @@ import grpc
 import h5py
 import numpy as np
 
-from harness import BUILD, DATA, Daemon, DaemonTest, held_bytes, octavo, seconds_until, until
+from harness import BUILD, DATA, Daemon, DaemonTest, held_bytes, octavo, seconds_until, subscribers, until
 from pictures import decode_png
 from octavo.v1 import job_pb2, reason_pb2, tomography_pb2, types_pb2
 from readers import READERS, read_tiff_stack
@@ -231,7 +231,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             until(lambda: client.buffers.list() == [])  # destroyed, or ended by their time to live
             return read(client, name, *args, **fields)
 
-        with mock.patch.object(sys.modules["octavo.array_jobs"], "_BUFFER_TTL_S", 1.0), mock.patch.object(type(self.client), "read", late):
+        with mock.patch.object(sys.modules["octavo.array_jobs"], "_BUFFER_TTL_S", 6.0), mock.patch.object(type(self.client), "read", late):
             self.assertEqual(octavo.recon(sinogram[:, None, :], angles, algorithm="fbp", client=self.client).shape, (1, 32, 32))
 
     def test_what_the_command_line_cannot_commit_stays(self):
@@ -391,6 +391,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         mips = []
         projections = threading.Thread(target=lambda: mips.extend(self.client.subscribe(job.name, ["mip"], delivery="lossless")))
         projections.start()
+        until(lambda: subscribers(self.daemon) >= 2)
         self.client.cancel_job(blocker.name)
         end = self.client.wait_job(job.name)
         reader.join(60)

@@ -63,7 +63,7 @@ class FeedTest(HandoffCase):
     def test_a_client_that_gives_nothing_back_has_no_more_than_it_may(self):
         # The ring has room for more volumes than there are slots: even on a busy machine, the
         # source does not overrun it.
-        scan = self.submit(volumes=0, fast=False, rate_hz=10000, acquisition=dict(ring_blocks=64), retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=60))
+        scan = self.submit(volumes=0, fast=False, rate_hz=2500, acquisition=dict(ring_blocks=64), retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=60))
         skipped = self.metric("octavo_volume_feed_skipped_total")
         volumes = self.client.map_volumes(scan.name, most=2)
         kept = [next(volumes), next(volumes)]

@@ -114,7 +114,7 @@ class SpillTest(HandoffCase):
         until(lambda: self.detached() == 0)
 
     def test_the_oldest_that_nobody_maps(self):
-        scan = self.submit(volumes=5, fast=False, rate_hz=600, retention=dict(hold_slots=4, on_full=scan_pb2.ON_FULL_SPILL_HOST))
+        scan = self.submit(volumes=5, fast=False, rate_hz=300, retention=dict(hold_slots=4, on_full=scan_pb2.ON_FULL_SPILL_HOST))
         oldest = self.held_oldest(scan)
         array = self.client.map(oldest.name)
         ended = self.client.wait(scan.name)
@@ -127,7 +127,7 @@ class SpillTest(HandoffCase):
         self.clear(scan)
 
     def test_where_nothing_can_be_moved_on_tier_full_rules(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=1200,
+        scan = self.submit(volumes=0, fast=False, rate_hz=400,
                            retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=5, on_full=scan_pb2.ON_FULL_SPILL_HOST, on_tier_full=scan_pb2.ON_FULL_STOP_AT_VOLUME))
         array = self.client.map(self.held_oldest(scan).name)
         ended = self.client.wait(scan.name)

@@ -160,6 +160,7 @@ class Live(PageTest):
         last = self.client.volumes(scan.name)[-1]
         derived = self.client.derive(last.name, dict(angiography=dict(contrast_method="AMPLITUDE_DECORRELATION")))
         expected = self.client.read(derived.name).mean(axis=2)
+        self.page.wait("document.querySelectorAll('#enface header option').length === 3")
         self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#enface header option')].map(e => e.textContent)"), ["maximum (MIP)", "maximum of a slab", "angiogram"])
         self.page.choose("#enface header select", "ANGIOGRAM")
         self.page.wait("document.querySelector('#enface .counters').innerText.includes('raw, 720 B')")  # 6 x 30 x 4 bytes
@@ -174,10 +175,7 @@ class Live(PageTest):
         first = int(self.page.evaluate(f"document.querySelector('{EN_FACE}').dataset.sequence"))
         self.page.wait(f"Number(document.querySelector('{EN_FACE}').dataset.sequence) > {first + 5}")
         pictures = set()
-        for _ in range(20):
-            pictures.add(self.grey(EN_FACE).tobytes())
-            time.sleep(0.1)
-        self.assertGreater(len(pictures), 2)  # the simulated noise is another one in each volume
+        until(lambda: pictures.add(self.grey(EN_FACE).tobytes()) or len(pictures) > 2, 30)  # the simulated noise is another one in each volume
         figures = self.page.wait("document.querySelector('#enface .counters dd').textContent !== '0.0 Hz' && document.querySelector('#enface .counters').innerText")
         self.assertRegex(figures.replace("\n", " "), r"frames \d+\.\d Hz latency \d+ ms shown [\d.]+( k)? dropped [\d.]+( k)? sent as raw, [\d.]+ (Ki)?B")
 
@@ -186,7 +184,7 @@ class Live(PageTest):
         self.painted(EN_FACE, scan)
         self.page.click(".freeze")
         self.page.wait("document.querySelector('#enface .frozen')")
-        time.sleep(0.3)
+        self.page.drawn()
         before, number = self.grey(EN_FACE), self.page.evaluate(f"document.querySelector('{EN_FACE}').dataset.sequence")
         time.sleep(0.7)
         np.testing.assert_array_equal(self.grey(EN_FACE), before)
@@ -269,6 +267,7 @@ class Live(PageTest):
         self.painted(BSCAN, scan)
         self.assertAlmostEqual(float(self.page.wait("document.querySelector('#enface .line')?.dataset.at")), 20.5 / 40, delta=1e-3)
         # A click in the en face picture moves it.
+        self.page.wait("document.querySelector('#enface .note') && document.querySelector('#bscan .note')", what="both views have ended, and stay where they are")
         self.page.click(EN_FACE, (0.5, 4.5 / 40))
         self.page.wait("document.querySelector('#enface .line')?.dataset.at === (4.5 / 40).toFixed(4)")
         web = self.viewer.socket()
@@ -288,7 +287,7 @@ class Live(PageTest):
         self.assertEqual(self.page.evaluate("document.querySelector('#enface .line').className"), "line column")
 
     def test_a_slab(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(48, 8, volumes=60, extent_x_mm=3, extent_y_mm=1), samples=256, rate_hz=2500).name
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(48, 8, volumes=400, extent_x_mm=3, extent_y_mm=1), samples=256, rate_hz=2500, overrun="drop_block").name
         self.painted(EN_FACE, scan)
         self.page.wait("[...document.querySelectorAll('#enface header option')].some(e => e.value === 'SLAB')", what="a volume has told the depth")
         # The bounds are those of the picture: while it is frozen, there are none.
@@ -304,6 +303,7 @@ class Live(PageTest):
         self.page.choose("#enface .slab label:nth-of-type(2) input", 90)
         self.page.choose("#enface .slab label:nth-of-type(2) input", 1000)  # deeper than the volume: changes nothing
         self.page.wait("[...document.querySelectorAll('#bscan .line')].map(e => e.innerText).join() === 'z = 60,z = 90'")
+        self.client.stop(scan)
         self.client.wait(scan)
         slabs = [self.client.read(row.name)[:, :, 60:90].max(axis=2) for row in self.client.volumes(scan)]
         web = self.viewer.socket()
@@ -387,18 +387,24 @@ class Live(PageTest):
             fps, latency = self.page.evaluate("[...document.querySelectorAll('#enface .counters dd')].slice(0, 2).map(e => parseFloat(e.textContent))")
             return fps, latency
 
-        fps, latency = measure()
-        self.page.evaluate("window.busy = setInterval(() => { const end = performance.now() + 250; while (performance.now() < end); }, 260)")
-        slow_fps, slow_latency = measure()
-        self.page.evaluate("clearInterval(window.busy)")
-        self.assertLess(slow_fps, fps * 0.75)
-        # Two frames on their way, each at most a busy turn old: no queue grows.
-        self.assertLess(slow_latency, latency + 2 * 260 + 150)
+        told = []
+
+        def slower():
+            fps, latency = measure()
+            self.page.evaluate("window.busy = setInterval(() => { const end = performance.now() + 250; while (performance.now() < end); }, 260)")
+            slow_fps, slow_latency = measure()
+            self.page.evaluate("clearInterval(window.busy)")
+            told.append((fps, latency, slow_fps, slow_latency))
+            # Two frames on their way, each at most a busy turn old: no queue grows.
+            return slow_fps < fps * 0.75 and slow_latency < latency + 2 * 260 + 150
+
+        self.assertTrue(any(slower() for _ in range(5)), told)  # other programs may disturb one measurement
 
     def test_jpeg_on_demand(self):
         scan = self.scan(ascans=192, bscans=128)
         volume = self.client.read(self.client.volumes(scan)[0].name)
         self.painted(EN_FACE, scan)
+        self.page.wait("!document.querySelector('#enface .tag')", what="the whole volume is shown")
         exact = self.grey(EN_FACE)[..., 0].astype(int)
         self.page.choose(".bar label:nth-of-type(3) select", "JPEG")
         self.page.wait("document.querySelector('#enface .counters').innerText.includes('JPEG')")
@@ -520,6 +526,7 @@ class Held(PageTest):
         (name,) = self.fill(volumes=1)
         self.select(name)
         self.verb("discard")
+        self.page.wait("document.querySelector('dialog')?.open")
         self.client.discard(name)  # somebody else was faster
         self.page.wait(f"!document.querySelector(`tr[data-volume='{name}']`)")
         self.page.key("Escape")

@@ -115,28 +115,34 @@ class Figures(PageTest):
         web.close()
 
     def test_it_is_asked_for_once_whatever_the_number_of_pages(self):
+        def asked():
+            return self.viewer.status()["daemon_calls"].get("SystemService/GetMemory", 0)
+
         def calls(seconds):
-            before = self.viewer.status()["daemon_calls"].get("SystemService/GetMemory", 0)
+            """How often in how many seconds."""
+            before, begun = asked(), time.monotonic()
             time.sleep(seconds)
-            return self.viewer.status()["daemon_calls"].get("SystemService/GetMemory", 0) - before
+            return asked() - before, time.monotonic() - begun
 
         self.go("held")
         self.page.wait("document.querySelector('.held')")
-        self.assertLessEqual(calls(2), 1)  # one may have been under way
+        until(lambda: calls(2)[0] == 0, 30)  # some may have been under way
         self.show()
-        self.assertGreaterEqual(calls(4), 2)
+        before = asked()
+        until(lambda: asked() >= before + 3)
         sockets = [self.viewer.socket() for _ in range(20)]
         for web in sockets:
             web.look(server=True)
         for web in sockets:
             told = web.text("server")
             self.assertEqual(told["memory"]["devices"][0]["budget"], self.client.memory().devices[0].budget_bytes)
-        self.assertLessEqual(calls(3), 4)
+        count, took = calls(3)
+        self.assertLessEqual(count, took + 1.5)
         for web in sockets:
             web.close()
         self.go("held")
         self.page.wait("document.querySelector('.held')")
-        self.assertLessEqual(calls(3), 1)
+        until(lambda: calls(3)[0] == 0, 30)
 
     def content(self):
         scan = self.scan(volumes=3, title="a rather long title of a scan that somebody made of the left eye")
@@ -370,9 +376,12 @@ class Restart(unittest.TestCase):
             scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=1), samples=256, title="cut off").name
             client.wait(scan)
             volume = client.volumes(scan)[0].name
-            begun = client.start_commit(volume, "never", "npy").name
+            try:
+                begun = client.start_commit(volume, "never", "npy").name
+            except octavo.OctavoError:  # it died before its answer
+                begun = None
         daemon.process.wait(30)
-        if rows(daemon).get(begun) != "RUNNING":
+        if begun is None or rows(daemon).get(begun) != "RUNNING":
             self.skipTest("the daemon died before it had written down that there is a commit")
         again = Daemon(directory=daemon.directory)
         self.addCleanup(again.remove)

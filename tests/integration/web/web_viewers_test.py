@@ -30,7 +30,7 @@ class Fifty(DaemonTest):
         viewer = Viewer(self.daemon.address)
         self.addCleanup(viewer.stop)
         viewer.enter()
-        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(512, 512, volumes=0), samples=512, rate_hz=rate, processing=octavo.processing(dtype="u8")).name
+        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(512, 512, volumes=0), samples=512, rate_hz=rate, processing=octavo.processing(dtype="u8"), acquisition=dict(ring_blocks=40)).name
         sockets = [viewer.socket() for _ in range(VIEWERS)]
         for web in sockets:
             web.open(0, scan, width=512, encoding="RAW")

@@ -25,6 +25,10 @@ SPACING = {"x": 10, "y": 10, "z": 10}
 # Keeps the contexts of the page, and how its reads ended, for tests to look at.
 SPY = """
 window.contexts = []; window.reads = [];
+window.waiting = new Set();  // what is to be done with the next frame
+const [request, cancel] = [window.requestAnimationFrame, window.cancelAnimationFrame];
+window.requestAnimationFrame = (call) => { const id = request((time) => { window.waiting.delete(id); call(time); }); window.waiting.add(id); return id; };
+window.cancelAnimationFrame = (id) => { window.waiting.delete(id); cancel(id); };
 const getContext = HTMLCanvasElement.prototype.getContext;
 HTMLCanvasElement.prototype.getContext = function (kind, ...more) {
     const made = getContext.call(this, kind, ...more);
@@ -86,7 +90,7 @@ class Volume3dTest(PageTest):
         """Waits until all that will be loaded is there, and the fine picture of it."""
         of = f"view.dataset.volume === {json.dumps(name)} &&" if name else ""
         self.page.wait(f"""(() => {{ const view = document.querySelector("{VIEW}"), state = document.querySelector("{STATE}");
-            return view && {of} state.dataset.loading === "0" && state.dataset.level === "{level}" && view.dataset.factor === "{level}" && view.dataset.quality === "still"; }})()""", seconds=seconds, what=f"{name} is shown, still and at level {level}")
+            return view && {of} window.waiting.size === 0 && state.dataset.loading === "0" && state.dataset.level === "{level}" && view.dataset.factor === "{level}" && view.dataset.quality === "still"; }})()""", seconds=seconds, what=f"{name} is shown, still and at level {level}")
 
     def changed(self, act):
         """Does something, and waits for the fine picture that comes of it."""
@@ -382,10 +386,12 @@ class Space(Volume3dTest):
         self.along("z")
         first = self.grey(VIEW)
         start = self.page.place(".stage.scene", (0.5, 0.5))
-        # While the mouse turns it, the picture is coarse; then it is fine again.
+        # While the mouse turns it, the picture is coarse, if only for a moment; then it is fine again.
+        self.page.evaluate(f"""(() => {{ const view = document.querySelector('{VIEW}'); window.coarse = [];
+            new MutationObserver(() => view.dataset.quality === 'moving' && window.coarse.push(view.width)).observe(view, {{attributes: true}}); }})()""")
         self.page.mouse("mousePressed", *start)
         self.page.mouse("mouseMoved", start[0] + 40, start[1] + 10)
-        moving = self.page.wait(f"(() => {{ const view = document.querySelector('{VIEW}'); return view.dataset.quality === 'moving' && view.width; }})()")
+        moving = self.page.wait("window.coarse.at(-1)")
         self.assertLessEqual(moving, first.shape[1] / 2 + 1)
         self.page.mouse("mouseReleased", start[0] + 40, start[1] + 10)
         self.page.wait(f"document.querySelector('{VIEW}').dataset.quality === 'still'")
@@ -422,7 +428,7 @@ class Space(Volume3dTest):
     def test_with_the_keyboard_alone(self):
         name = self.put(np.round(smooth((32, 32, 32))).astype(np.uint8))
         self.go("held")
-        self.page.wait(f"document.querySelector(`tr[data-volume='{name}']`)")
+        self.page.wait(f"/^(?!acquiring)./.test(document.querySelector(`tr[data-volume='{name}'] .status`)?.innerText ?? '')", what=f"{name} is no longer being made")
         self.page.evaluate(f"document.querySelector(`tr[data-volume='{name}'] input`).focus()")
         self.page.key("3")
         self.page.wait(f"location.hash === '#3d/{name.split('/')[1]}'")

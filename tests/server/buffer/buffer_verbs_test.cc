@@ -253,7 +253,7 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
       (void)store_->Sync(other, 0, {}, "", kMe);
       answered->set_value();
     });
-    EXPECT_EQ(answer.wait_for(std::chrono::seconds(5)), std::future_status::ready) << who;
+    EXPECT_EQ(answer.wait_for(std::chrono::seconds(60)), std::future_status::ready) << who;
   };
   const std::vector<std::pair<const char*, std::function<void(const std::string&)>>> calls = {
       {"Get",

@@ -329,11 +329,11 @@ TEST_F(ProjectionRingTest, AFullRingLetsItsProducerWait) {
     EXPECT_EQ(octavo_ring_free(&c_), 0u);
     EXPECT_EQ(octavo_ring_begin(&c_, 20), nullptr);
     EXPECT_EQ(errno, EAGAIN);
+    const auto began = std::chrono::steady_clock::now();
     std::thread release([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       held.Release();
     });
-    const auto began = std::chrono::steady_clock::now();
     EXPECT_NE(octavo_ring_begin(&c_, 10000), nullptr);
     EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(5));
     release.join();

@@ -64,7 +64,7 @@ class RingPortTest : public ::testing::Test {
 
   // Writes the next block as a digitizer does.
   void Write(uint32_t records, uint32_t lie = 0) {
-    auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring_, 1000));
+    auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring_, 20000));
     ASSERT_NE(slot, nullptr) << strerror(errno);
     std::iota(slot, slot + records, static_cast<uint32_t>(ring_.next_record) + lie);
     octavo_ring_publish(&ring_, records);

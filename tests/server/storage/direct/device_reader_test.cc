@@ -232,7 +232,7 @@ TEST_P(DeviceReaderTest, SlowStorageIsCancelledSoon) {
   constexpr int64_t kBytes = 60'000'000;
   (void)MakeFile(kBytes);
   const OneFile source(Open(folder_ / "data.bin"), 0, kBytes);
-  shim_.Set("delay_us", 300'000);
+  shim_.Set("delay_us", 2'000'000);
   RootWay way;
   way.Set(ReadWay::kCufile, ReadWay::kBuffered);
   DeviceBuffer out = Poisoned(kBytes);
@@ -248,7 +248,7 @@ TEST_P(DeviceReaderTest, SlowStorageIsCancelledSoon) {
                : absl::OkStatus();
   });
   EXPECT_THAT(run, IsError(absl::StatusCode::kCancelled, "enough"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
   EXPECT_LT(shim_.Get("reads"), 24);
 }
 

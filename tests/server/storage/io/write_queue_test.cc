@@ -199,7 +199,7 @@ TEST_F(WriteQueueTest, WhatIsPendingIsLimited) {
 
 TEST_F(WriteQueueTest, ItsEndDropsWhatIsPending) {
   std::atomic<int64_t> written{0};
-  Faults().delay_ms = 100;
+  Faults().delay_ms = 1000;
   {
     WriteQueue queue(&written);
     auto file = queue.Create(root() + "/f", true);
