@@ -210,13 +210,13 @@ class WatchersTest(LimitsCase):
             channel(buffer_pb2.UpdateBufferRequest(name=buffer.name, labels=labels, update_mask={"paths": ["labels"]}), timeout=30)
         self.assertLess(self.memory() - before, 40 << 20)  # and not 4 x 28 MiB
         for peer, stream in watchers:
-            peer.open_window(stream, 1 << 20)
+            peer.open_window(stream, 32 << 20)
             events = []
             while not events or not events[-1].buffer.labels.get("label.7", "").startswith(f"{changes - 1}-"):
                 self.assertTrue(peer.read_frame())
                 events = [buffer_pb2.WatchBuffersResponse.FromString(m) for m in peer.messages(stream)]
             self.assertEqual(events[0].kind, buffer_pb2.WatchBuffersResponse.KIND_EXISTS)
-            self.assertLess(len(events), changes / 10)  # the newest, and what the server told while the peer read
+            self.assertLess(len(events), changes / 4)  # the newest, and what the server told while the peer read: 256 changes may have waited to be told
             peer.close()
 
 

@@ -26,6 +26,10 @@ using mosaic::StitchTilesCall;
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
 
+// What is waited for takes milliseconds where the processor is free; the machine may be busy with
+// other programs.
+constexpr std::chrono::seconds kPatience(20);
+
 class MosaicsTest : public BufferStoreTest {
  protected:
   /// Four tiles of 40² cut from one picture; the stage is 2 voxels off at the last one.
@@ -299,10 +303,6 @@ class InThread {
   std::atomic<bool> done_{false};
   std::jthread thread_;
 };
-
-// What is waited for takes milliseconds where the processor is free; the machine may be busy with
-// other programs.
-constexpr std::chrono::seconds kPatience(20);
 
 // Work looks whether it may go on before it takes its inputs, and again once it has them.
 buffer::MayGoOn AtItsSecondLook(std::function<void()> then) {
