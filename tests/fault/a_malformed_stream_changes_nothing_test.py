@@ -62,7 +62,7 @@ class Streams(DaemonTest):
             while (one := to_send.get()) is not None:
                 sent[0] += 1
                 yield one
-        call = method.future(requests(), timeout=30) if unary else method(requests(), timeout=30)
+        call = method.future(requests(), timeout=100) if unary else method(requests(), timeout=100)
         error = None
         try:
             for message in messages[:1]:
@@ -197,7 +197,7 @@ class WriteBuffer(Streams):
         path = "/octavo.v1.BufferService/WriteBuffer"
         self.assertIsNone(self.stream(path, [unknown(100) + head(total_bytes=4, crc32c=checksum(b"\0\0\0\0")), unknown(64 << 10) + data(4, b"\0")], None))
         self.assertTrue(np.array_equal(self.client.buffers.read(buffer.name), array))  # element 0 is 0
-        for messages in ([unknown(80 * MIB) + head(), *whole], [head(), unknown(80 * MIB) + data()]):
+        for messages in ([unknown(12 * MIB) + head(), *whole], [head(), unknown(12 * MIB) + data()]):
             self.assertEqual(self.stream(path, messages, None), ("RESOURCE_EXHAUSTED", "", ""))
         until(lambda: state()[-1] is True, seconds=10)  # gRPC answers before the handler gives back its lease
 
