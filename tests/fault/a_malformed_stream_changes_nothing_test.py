@@ -121,12 +121,12 @@ class Streams(DaemonTest):
                         self.assertEqual(error[:2], (code, reason), error)
                         if round_ == 0:
                             print(f"{path.split('/')[-1]:<16} {what:<44} {error[0]:<20} {error[1]} {error[2]}")
-                    until(lambda: state() == before, seconds=10)
+                    until(lambda: state() == before)
             if round_ == 0:  # what the first round has made stays: threads' stacks, caches of the allocator
                 gc.collect()
                 resident, descriptors = self.resident(), self.descriptors()
-        until(lambda: self.memory() == memory, seconds=10)
-        until(lambda: self.descriptors() <= descriptors + 2, seconds=10)
+        until(lambda: self.memory() == memory)
+        until(lambda: self.descriptors() <= descriptors + 2)
         self.assertLess(self.resident() - resident, 96 * MIB)
         self.assertEqual(self.client.leases(), [])
         self.assertTrue(self.client.health())
@@ -199,7 +199,7 @@ class WriteBuffer(Streams):
         self.assertTrue(np.array_equal(self.client.buffers.read(buffer.name), array))  # element 0 is 0
         for messages in ([unknown(12 * MIB) + head(), *whole], [head(), unknown(12 * MIB) + data()]):
             self.assertEqual(self.stream(path, messages, None), ("RESOURCE_EXHAUSTED", "", ""))
-        until(lambda: state()[-1] is True, seconds=10)  # gRPC answers before the handler gives back its lease
+        until(lambda: state()[-1] is True)  # gRPC answers before the handler gives back its lease
 
 
 class Push(Streams):

@@ -122,13 +122,13 @@ class Images(DaemonTest):
                  (dict(max_height=70000), "image.max_height"), (dict(quality=101), "image.quality")]
         for image, field in cases:
             with self.subTest(image=image), self.assertRaises(octavo.OctavoError) as caught:
-                self.frame(encoding="jpeg", image=image, timeout=5)
+                self.frame(encoding="jpeg", image=image, timeout=60)
             self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", field))
         for options, field in ((dict(image=dict(colour_map="hot")), "image.colour_map"), (dict(products=["event"], image=dict(max_width=9)), "image"), (dict(encoding="png", products=["event"]), "encoding"),
                                (dict(encoding="png", delivery="lossless", max_rate_hz=2), "max_rate_hz"),
                                (dict(encoding="png", image=dict(quality=50)), "image.quality")):
             with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:
-                self.frame(timeout=5, **options)
+                self.frame(timeout=60, **options)
             self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", field))
 
 

@@ -53,7 +53,7 @@ class Spectrum(DaemonTest):
         thread.start()
         ready.wait(10)
         name = options["products"][0]
-        until(lambda: self.metric("octavo_subscribers", product=name) >= 1, 10)
+        until(lambda: self.metric("octavo_subscribers", product=name) >= 1)
         return got, thread
 
     def metric(self, name, **labels):
@@ -210,7 +210,7 @@ class Spectrum(DaemonTest):
         scan = self.scan()
         one, first = self.watch(scan, products=["spectrum"], delivery="drop_oldest", queue_length=1024)
         two, second = self.watch(scan, products=["spectrum"], delivery="drop_oldest", queue_length=1024)
-        until(lambda: self.metric("octavo_subscribers", product="spectrum") >= 2, 10)
+        until(lambda: self.metric("octavo_subscribers", product="spectrum") >= 2)
         self.push(scan)
         first.join(30)
         second.join(30)
@@ -264,7 +264,7 @@ class Spectrum(DaemonTest):
         folder = os.path.join(self.daemon.root, "arrays")
         watch = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "watch", "--parent", scan, "--product", "spectrum",
                                   "--index", "5", "--npy-dir", folder], stdout=subprocess.PIPE, text=True)
-        until(lambda: self.metric("octavo_subscribers", product="spectrum") >= 1, 20)
+        until(lambda: self.metric("octavo_subscribers", product="spectrum") >= 1)
         self.push(scan)
         out, _ = watch.communicate(timeout=30)
         self.assertEqual(watch.returncode, 0)

@@ -96,7 +96,7 @@ class Streaming(DaemonTest):
                               (dict(products=["bscan"], slab=(0, 4)), "INVALID_ARGUMENT"), (dict(axis="x", slab=(0, 4)), "INVALID_ARGUMENT"),
                               (dict(slab=(-1, 4)), "INVALID_ARGUMENT"), (dict(slab=(4, 4)), "INVALID_ARGUMENT")):
             with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:
-                list(self.client.subscribe(**options, timeout=5))
+                list(self.client.subscribe(**options, timeout=60))
             self.assertEqual(caught.exception.code.name, code)
 
     def test_unix_socket(self):

@@ -300,7 +300,7 @@ class VolumesByRead(DaemonTest):
         frames = self.client.subscribe(capture, "volume", timeout=2)
         next(frames)
         self.client.wait(capture)
-        until(lambda: not threads(), 10)
+        until(lambda: not threads())
         with contextlib.suppress(octavo.OctavoTimeout):
             list(frames)
 

@@ -94,7 +94,7 @@ class AuditTest(unittest.TestCase):
 
     def one(self, **wanted):
         """The only such line, once it is there."""
-        until(lambda: self.lines(**wanted), 20)
+        until(lambda: self.lines(**wanted))
         found = self.lines(**wanted)
         self.assertEqual(len(found), 1, found)
         return found[0]
@@ -196,7 +196,7 @@ class AuditTest(unittest.TestCase):
                 name = stub.SubmitScan(spec, timeout=30, metadata=[*traced, ("traceparent", parent)]).scan.name
                 ada.wait(name)
                 self.assertEqual(self.one(event="call", object=name).get("trace_id"), kept)
-                until(lambda: self.lines(kind="scan", object=name, state="DONE"), 20)
+                until(lambda: self.lines(kind="scan", object=name, state="DONE"))
                 for line in self.lines(kind="scan", object=name):
                     self.assertEqual(line.get("trace_id"), kept)
                 told = [json.loads(line) for line in daemon.text().splitlines() if name in line]
@@ -242,7 +242,7 @@ class AuditTest(unittest.TestCase):
         # What runs at the end of the server is cut short; the file says which, and why.
         running = ada.submit_scan(octavo.push(idle_timeout=600), small(), samples=256).name
         kept = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, queue="another").name
-        until(lambda: ada.scan(running).message.state == 2, 20)
+        until(lambda: ada.scan(running).message.state == 2)
         ada.cancel(kept)
         daemon.process.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.stop(), 0)
@@ -288,7 +288,7 @@ class AuditTest(unittest.TestCase):
         ada = self.client(daemon, "ada")
         for i in range(50):
             ada.buffers.create((8,), "u8")
-        until(lambda: len(self.lines(method="octavo.v1.BufferService.CreateBuffer")) == 50, 20)
+        until(lambda: len(self.lines(method="octavo.v1.BufferService.CreateBuffer")) == 50)
         daemon.kill()
         before = content(self.path, "rb")
         with open(self.path, "ab") as file:
@@ -309,7 +309,7 @@ class AuditTest(unittest.TestCase):
             self.assertLess(len(names), 1000)
         for name in names:
             self.one(method="octavo.v1.BufferService.CreateBuffer", object=name)
-        until(lambda: self.metric(daemon, "octavo_audit_up") == 1, 20)
+        until(lambda: self.metric(daemon, "octavo_audit_up") == 1)
         self.assertEqual((self.metric(daemon, "octavo_audit_errors_total"), self.metric(daemon, "octavo_audit_dropped_total")), (1, 0))
         self.assertEqual(daemon.stop(), 0)
         self.assertNumbered()
@@ -324,7 +324,7 @@ class AuditTest(unittest.TestCase):
         os.rename(self.folder, self.folder + ".away")  # the disk is gone
         for _ in range(20):
             ada.buffers.create((8,), "u8")
-        until(lambda: self.metric(daemon, "octavo_audit_up") == 0, 20)
+        until(lambda: self.metric(daemon, "octavo_audit_up") == 0)
         told, = (line for line in ada.info().recovered if line.startswith("audit.dir: "))
         self.assertRegex(told, r"cannot be written now: .+; \d+ lines wait, and 0 were dropped")
         self.assertEqual([line for line in vera.info().recovered if "audit" in line], [])

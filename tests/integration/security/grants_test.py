@@ -381,7 +381,7 @@ class Requests(Case):
                 self.assertEqual(error.reason, "NOT_OWNER")
                 return True
 
-        until(ended, 20)
+        until(ended)
         self.assertEqual(ada.grants(), [])
         self.refused("GRANT_ENDED", ada.revoke_grant, grant)
 
@@ -485,7 +485,7 @@ class Lasting(Case):
         self.assertEqual(len(told), 1)
         self.assertIn("nothing is granted any more", told[0])
         self.assertIn("grants put aside", self.daemon.text())
-        until(lambda: any(line.get("what") == "grants put aside" for line in self.audit()), 20)
+        until(lambda: any(line.get("what") == "grants put aside" for line in self.audit()))
         self.restart()
         self.assertEqual([line for line in self.clients["vera"].info().recovered if "damaged" in line], [])
 
@@ -494,7 +494,7 @@ class Lasting(Case):
         scan = ada.submit_scan(octavo.simulated(1), octavo.raster(64, 64, volumes=1), samples=1024, rate_hz=1000)  # keeps the drain waiting
         self.daemon.process.send_signal(signal.SIGTERM)
         refused = lambda: self.code(lambda: ada.submit_scan(octavo.simulated(1), octavo.raster(16, 8, volumes=1), samples=256)) == "DRAINING"  # noqa: E731
-        until(refused, 20)
+        until(refused)
         grant = ada.grant(buffer, "bob")
         ada.cancel(scan)
         self.daemon.process.wait(60)
@@ -544,7 +544,7 @@ class Told(Case):
             return [{key: line.get(key) for key in ("method", "principal", "object", "grant", "grantee", "owner", "outcome", "reason")} for line in self.audit()
                     if "AccessService" in line.get("method", "")]
 
-        until(lambda: len(lines()) == 4, 20)
+        until(lambda: len(lines()) == 4)
         create, revoke = "octavo.v1.AccessService.CreateGrant", "octavo.v1.AccessService.RevokeGrant"
         keys = ("method", "principal", "object", "grant", "grantee", "owner", "outcome", "reason")
         self.assertEqual(lines(), [dict(zip(keys, values)) for values in (

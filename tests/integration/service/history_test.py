@@ -361,11 +361,11 @@ class Jobs(History):
                     self.assertEqual([self.known(client.job(name)) for name in jobs], before)
                     listed = {job.name: self.known(job) for job in client.jobs()}
                     self.assertEqual([listed[name] for name in jobs], before)
-                    self.assertEqual(list(client.wait_commit(jobs[2], timeout=5).commits), before[2][2])
+                    self.assertEqual(list(client.wait_commit(jobs[2], timeout=60).commits), before[2][2])
                     with self.assertRaisesRegex(octavo.OctavoError, "earlier run of the server, whose request is not kept, and none of its volumes is known to be written"):
-                        client.wait_commit(jobs[0], timeout=5)
+                        client.wait_commit(jobs[0], timeout=60)
                     with self.assertRaisesRegex(octavo.OctavoError, "could not be committed|was not committed"):
-                        client.wait_commit(jobs[3], timeout=5)
+                        client.wait_commit(jobs[3], timeout=60)
                     self.assertEqual([client.volume(name).state for name in before[1][1]], ["HELD"] * 4)
                     self.refused("DATA_LOSS", "LOST", client.volume, before[0][1][0])
                     self.refused("NOT_FOUND", "VOLUME_GONE", client.volume, before[2][1][0])
@@ -481,7 +481,7 @@ class Volumes(History):
     def audited(self, names):
         """The lines of the audit log that tell of the loss of these volumes."""
         with open(os.path.join(self.directory, "state", "audit", "audit.jsonl")) as log:
-            lines = [json.loads(line) for line in log]
+            lines = [json.loads(line) for line in log if line.endswith("\n")]
         return [line for line in lines if line.get("what") == "found lost" and line.get("object") in names]
 
     def test_killed_in_each_state(self):
@@ -515,6 +515,7 @@ class Volumes(History):
             self.refused("NOT_FOUND", "NO_VOLUME", client.volume, held.name[:-1] + "x")
             self.assertIn("4 held volumes of it are LOST", list(client.scan(scan.name).warnings))
             self.assertEqual({v.name for v in client.volumes(scan.name)}, {spilled.name})
+            until(lambda: len(self.audited(lost)) >= len(lost))  # a thread of its own writes them
             found = self.audited(lost)
             self.assertEqual({line["object"] for line in found}, lost)
             self.assertEqual(len(found), len(lost))
@@ -613,6 +614,7 @@ class Volumes(History):
                     lines = [line for line in client.info().recovered if ": lost at the last end of the daemon: drain.on_held is lose" in line]
                     self.assertEqual({line.split(" ")[0] for line in lines}, names)
                     self.assertEqual(len(self.records(daemon, "lost at the last end of the daemon")), 3)
+                    until(lambda: len(self.audited(names)) >= 3)
                     self.assertEqual([(line["owner"], line["bytes"]) for line in self.audited(names)], [(volumes[0].owner, volumes[0].bytes)] * 3)
                     for name in names:
                         if history:

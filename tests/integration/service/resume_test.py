@@ -104,7 +104,7 @@ class GoesOn(Resume):
             self.assertEqual(len(self.records()), 1)
             self.assertEqual(self.metric(daemon, "octavo_scans_resumed_total"), 1)
             self.assertEqual(self.metric(daemon, "octavo_scans_not_resumed"), 0)
-            until(lambda: [line for line in self.audited("scan resumed") if (line["object"], line["now"]) == (names[-1], now.name)], 20)
+            until(lambda: [line for line in self.audited("scan resumed") if (line["object"], line["now"]) == (names[-1], now.name)])
             names.append(now.name)
         self.commits(names[-1])
         for path, array in kept.items():
@@ -182,7 +182,7 @@ class GoesOn(Resume):
         ada, sam = (self.client(daemon, token_file=secret[name]) for name in ("ada", "sam"))
         now = self.successor(ada, scan.name)
         self.assertEqual(now.owner, "ada")
-        until(lambda: [line for line in self.audited("scan resumed") if line["owner"] == "ada"], 20)
+        until(lambda: [line for line in self.audited("scan resumed") if line["owner"] == "ada"])
         for name in (now.name, scan.name):
             with self.assertRaises(octavo.OctavoError) as caught:
                 sam.stop(name)
@@ -315,7 +315,7 @@ class IsOver(Resume):
         self.assertEqual(client.scan(scan).state, "LOST")
         self.assertEqual(self.records(), [])
         self.assertEqual(self.metric(daemon, "octavo_scans_not_resumed"), 1)
-        until(lambda: self.audited("scan not resumed"), 20)
+        until(lambda: self.audited("scan not resumed"))
         daemon.kill()
         self.assertEqual(self.running(self.client(self.start())), [])
 
@@ -399,7 +399,7 @@ class IsRefused(Resume):
             (line,) = self.told(client, scan.name, "was not resumed", "the next start tries again")
             self.assertIn("retention.auto_commit.destination", line)
             self.assertEqual(self.metric(daemon, "octavo_scans_not_resumed"), 1)
-            until(lambda: self.audited("scan not resumed"), 20)
+            until(lambda: self.audited("scan not resumed"))
             daemon.kill()
         daemon = self.start(*roots)
         now = self.successor(self.client(daemon), scan.name)

@@ -210,7 +210,7 @@ class ArrayCalls(DaemonTest):
     def nothing_left(self):
         self.assertEqual(self.client.buffers.list(), [])
         self.assertEqual([volume.name for volume in self.client.volumes() if volume.state in ("HELD", "ACQUIRING")], [])
-        until(lambda: held_bytes(self.client) == 0, 10)
+        until(lambda: held_bytes(self.client) == 0)
 
     def check(self, made, wanted, tolerance=2e-6):
         self.assertEqual((made.dtype, made.shape, made.flags.c_contiguous), (np.float32, wanted.shape, True))
@@ -598,7 +598,7 @@ class ArrayCalls(DaemonTest):
         with self.assertRaises(Stop):
             chain.get(progress=stop)
         self.nothing_left()
-        until(lambda: all(job.state in ("DONE", "CANCELLED") for job in self.client.jobs()), 10)
+        until(lambda: all(job.state in ("DONE", "CANCELLED") for job in self.client.jobs()))
         with self.assertRaisesRegex(ValueError, "this chain has ended"):
             chain.get()
         with self.assertRaises(Stop), prep.chain(transmissions(), client=self.client) as chain:

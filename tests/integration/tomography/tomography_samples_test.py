@@ -159,7 +159,7 @@ class TomographySamples(DaemonTest):
             job = self.client.wait_commit(self.submit(self.work(samples="u8"), commit="waited.npy"))
             self.assertEqual(list(job.commits), [os.path.join(self.daemon.root, "waited.npy")])
             self.assertTrue(os.path.exists(job.commits[0]))
-            self.assertEqual(list(self.client.wait_commit(job.name, timeout=5).commits), list(job.commits))  # a second time, at once
+            self.assertEqual(list(self.client.wait_commit(job.name, timeout=60).commits), list(job.commits))  # a second time, at once
             with self.assertRaisesRegex(ValueError, "has no commit"):
                 self.client.wait_commit(self.submit(self.work()).name)
 

@@ -111,9 +111,9 @@ class Running(JobTest):
             grey = self.grey(SLICE)[..., 0]
             return grey.shape == volume[index].shape and np.abs(grey - shown(volume[index], *self.window())).max() <= 2  # the window is told with four digits
 
-        until(lambda: is_slice(1), seconds=20)
+        until(lambda: is_slice(1))
         self.page.choose("#slice .plane input", 2)
-        until(lambda: is_slice(2), seconds=20)
+        until(lambda: is_slice(2))
         self.assertEqual(self.text("#slice .plane output"), "2 of 3")
 
     def test_planes_across_y_and_x_are_those_of_the_volume(self):
@@ -131,10 +131,10 @@ class Running(JobTest):
         for axis, cut, name in ((1, "Y", "Plane across y"), (2, "X", "Plane across x"), (0, "Z", "Slice")):
             self.page.choose("#slice header select", cut)
             count = volume.shape[axis]
-            until(lambda: is_plane(np.take(volume, count // 2, axis)), seconds=20)
+            until(lambda: is_plane(np.take(volume, count // 2, axis)))
             self.assertEqual((self.text("#slice h2"), self.text("#slice .plane output")), (name, f"{count // 2} of {count}"))
             self.page.choose("#slice .plane input", 1)
-            until(lambda: is_plane(np.take(volume, 1, axis)), seconds=20)
+            until(lambda: is_plane(np.take(volume, 1, axis)))
 
     def test_planes_across_y_come_with_the_volume(self):
         job = self.endless()

@@ -174,7 +174,7 @@ class OtherSites(Secured):
         for _ in range(10):
             with socket.create_connection(("127.0.0.1", self.viewer.port), timeout=10) as connection:
                 connection.sendall("".join(f"GET /api/volumes/{name}/picture HTTP/1.1\r\n{head}" for name in "abcd").encode())
-        until(lambda: self.viewer.status()["bulk"] == {"running": 0, "waiting": 0}, 20)
+        until(lambda: self.viewer.status()["bulk"] == {"running": 0, "waiting": 0})
 
 
 class ReadOnly(Secured):

@@ -48,7 +48,7 @@ class Figures(PageTest):
             return (self.figures() == {name: getattr(device, f"{field}_bytes") for name, field in names.items()} and
                     sorted(self.holders()) == sorted((holder.name, holder.bytes) for holder in memory.holders))
 
-        until(same, seconds=20)
+        until(same)
         (device,) = self.client.memory().devices
         self.assertGreater(device.held_bytes, 0)
         sizes = [size for _, size in self.holders()]

@@ -278,7 +278,7 @@ class Frames(ViewerTest):
         until(lambda: self.viewer.status()["subscriptions"] == 3)
         for web in sockets:
             web.close()
-        until(lambda: self.metric('octavo_subscribers{product="mip"}') == before, seconds=20)
+        until(lambda: self.metric('octavo_subscribers{product="mip"}') == before)
         self.assertEqual(self.viewer.status()["subscriptions"], 0)
 
     def test_readers_that_stop_cost_no_memory(self):
