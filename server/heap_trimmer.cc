@@ -37,16 +37,18 @@ void HeapTrimmer::Turn() {
   least_ = {.free_bytes = std::min(least_.free_bytes, before.free_bytes),
             .resident_bytes = std::min(least_.resident_bytes, before.resident_bytes)};
   // What is free may be the kernel's already, so that it alone says nothing.
-  const bool grown = before.resident_bytes - least_.resident_bytes >= kWorth;
+  const bool grown = before.resident_bytes - least_.resident_bytes >= growth_;
   const bool freed = before.free_bytes - least_.free_bytes >= kWorth;
   if (before.free_bytes < kWorth || !(grown || freed)) return;
   calls_.trim();
   const Heap after = calls_.look();
   if (after.resident_bytes == 0) return;
   least_ = after;
+  const int64_t given = before.resident_bytes - after.resident_bytes;
+  growth_ = given >= kWorth / 2 ? kWorth : std::min(2 * growth_, 16 * kWorth);
+  if (given <= 0) return;
   Log(LogLevel::kInfo, "free memory was given back to the system",
-      {{"bytes", before.resident_bytes - after.resident_bytes},
-       {"resident_bytes", after.resident_bytes}});
+      {{"bytes", given}, {"resident_bytes", after.resident_bytes}});
 }
 
 }  // namespace octavo

@@ -26,14 +26,16 @@ class HeapTrimmer {
   explicit HeapTrimmer(Calls calls) : calls_(std::move(calls)) {}
   /// With the heap of this process.
   explicit HeapTrimmer(std::function<bool()> idle);
-  /// Trims if the heap has kWorth that is free, and since the last trim either the process has
-  /// grown by so much or so much became free (what a burst still used at that trim). Call it now
-  /// and then.
+  /// Trims if the heap has kWorth that is free, and since the last trim either so much became free
+  /// (what a burst still used at that trim) or the process has grown by so much. What grows may be
+  /// none of the heap's: a trim that gives little back doubles the growth that is a reason, up to
+  /// 16 times. Call it now and then.
   void Turn();
 
  private:
   const Calls calls_;
-  Heap least_;  // that was seen since the last trim
+  Heap least_;               // that was seen since the last trim
+  int64_t growth_ = kWorth;  // that is a reason: more after a trim that gave little back
 };
 
 }  // namespace octavo

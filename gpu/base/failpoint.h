@@ -34,10 +34,10 @@ inline int Failpoint(const char* name) {
   return failpoint_internal::Passed(name);
 }
 /// Arms a point of this process ("" = none), as the environment would. `call`: for the action
-/// "call"; runs once, on the thread that passes the point, which holds whatever locks it holds
-/// there.
+/// "call"; runs each time the point fails, on the thread that passes it, which holds whatever locks
+/// it holds there.
 void ArmFailpoint(const std::string& spec, std::function<void()> call = {});
-/// Whether the armed point has not failed yet; lets a caller compose a name only while a failpoint
+/// Whether the armed point may still fail; lets a caller compose a name only while a failpoint
 /// is armed.
 inline bool FailpointArmed() { return failpoint_internal::armed.load(std::memory_order_relaxed); }
 /// The names that "list" has collected since it was armed.

@@ -99,7 +99,7 @@ TEST_P(MappingTest, FramesOfASubscriptionComeInMemory) {
       {.source = Simulated{.seed = 5},
        .pattern = {.ascans_per_bscan = 40, .bscans_per_volume = 12, .volumes = 6},
        .samples_per_record = 256,
-       .record_rate_hz = 480});  // three seconds: a busy machine subscribes late
+       .record_rate_hz = 480});  // six seconds: a busy machine subscribes late
   FrameStream frames = client_->Subscribe({.parent = scan.name,
                                            .products = {Product::kMip, Product::kVolume},
                                            .delivery = Delivery::kLossless,

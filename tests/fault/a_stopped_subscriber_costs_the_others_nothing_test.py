@@ -12,8 +12,8 @@ from faults import LONG, Child, FaultTest, Scraper
 from harness import octavo, subscribers, until
 from octavo.v1 import scan_pb2
 
-VOLUMES = 300 if LONG else 60
-STOPPED_S = 45 if LONG else 8
+VOLUMES = 300 if LONG else 160
+STOPPED_S = 45 if LONG else 24
 # Reads volumes of a scan, in a queue of two, and says of each one its number and the drops before it.
 READER = """
 frames = octavo.Client(address, timeout=100).subscribe(sys.argv[2], ["volume"], delivery="drop_oldest", queue_length=2)

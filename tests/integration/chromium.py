@@ -34,19 +34,23 @@ def program():
     return found
 
 
-# Stops what a mouse tells to any but the elements of a selector (or who takes the pointer from them), and remembers to whom.
+# Stops what a mouse tells to any but an element (or who takes the pointer from it), and remembers what became of it.
 GUARD = """(() => {
+    window.guard?.end();
     const selector = %s, kinds = ["pointerdown", "mousedown", "gotpointercapture", "pointerup", "mouseup", "click"];
-    let met = "", taker = null;
+    let met = "", taker = null, clicked = false;
     const look = (event) => {
         if (event.type === "gotpointercapture") taker = event.target;
-        if (event.target.closest?.(selector) || event.target === taker) return;
+        if (document.querySelector(selector)?.contains(event.target) || event.target === taker) {
+            clicked ||= event.type === "click";
+            return;
+        }
         met = event.target.outerHTML?.slice(0, 200) ?? String(event.target);
         event.stopImmediatePropagation();
         event.preventDefault();
     };
     for (const kind of kinds) window.addEventListener(kind, look, true);
-    window.guard = {end() { for (const kind of kinds) window.removeEventListener(kind, look, true); return met; }};
+    window.guard = {end() { for (const kind of kinds) window.removeEventListener(kind, look, true); return met || (clicked ? "" : "nothing: no click came"); }};
 })()"""
 
 

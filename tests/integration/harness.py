@@ -1,6 +1,7 @@
 """Runs a real octavod of the build for tests: port 0, own directories, no waiting by sleeping. ctest puts this folder on PYTHONPATH; by hand:
   OCTAVO_BUILD_DIR=build/default PYTHONPATH=tests/integration tests/integration/scan/main_path_test.py"""
 
+import contextlib
 import datetime
 import json
 import os
@@ -114,9 +115,15 @@ def waits_for_subscribers(test, count=1):
     queue = f"watched-{time.monotonic_ns()}"
     blocker = test.client.submit_scan(octavo.push(idle_timeout=-1), octavo.raster(8, 1, volumes=1), samples=64, queue=queue).name
 
+    over = threading.Event()
+    test.addCleanup(over.set)
+
     def begin():
-        until(lambda: subscribers(test.daemon) >= count)
-        test.client.cancel(blocker)
+        try:
+            until(lambda: over.is_set() or subscribers(test.daemon) >= count)
+        finally:  # a scan that begins too early fails its test; one that never begins hangs it
+            with contextlib.suppress(Exception):
+                test.client.cancel(blocker)
     threading.Thread(target=begin, daemon=True).start()
     return dict(queue=queue)
 

@@ -52,7 +52,7 @@ TEST(HeapTrimmerTest, WhatIsGivenBackAlreadyIsNoReason) {
   EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 2064 * kMiB), 2);
   // What others let go counts no more.
   fake.left = 500 * kMiB;
-  EXPECT_EQ(fake.TrimsWith(0, 400 * kMiB), 2);
+  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 400 * kMiB), 2);
   EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 700 * kMiB), 3);
 }
 
@@ -68,6 +68,22 @@ TEST(HeapTrimmerTest, WhatABurstStillUsedAtATrimGoesBackLater) {
   EXPECT_EQ(fake.TrimsWith(200 * kMiB, 150 * kMiB), 2);
   EXPECT_EQ(fake.TrimsWith(263 * kMiB, 150 * kMiB), 2);
   EXPECT_EQ(fake.TrimsWith(264 * kMiB, 150 * kMiB), 3);
+}
+
+TEST(HeapTrimmerTest, GrowthThatIsNotTheHeapsIsLessAndLessAReason) {
+  Fake fake;
+  fake.left = 100 * kMiB;
+  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 1100 * kMiB), 1);
+  int64_t resident = fake.left;
+  for (int i = 0; i < 100; ++i) {  // 64 MiB of others each time
+    fake.left = resident += 64 * kMiB;
+    fake.TrimsWith(1000 * kMiB, resident);
+  }
+  EXPECT_LE(fake.trims, 1 + 5 + 100 / 16);
+  // What the heap lets go is one all the same.
+  const int before = fake.trims;
+  fake.left = resident - 500 * kMiB;
+  EXPECT_EQ(fake.TrimsWith(1600 * kMiB, resident), before + 1);
 }
 
 TEST(HeapTrimmerTest, WhatIsNotKnownIsNoReason) {

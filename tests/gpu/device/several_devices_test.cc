@@ -154,13 +154,17 @@ TEST_P(SeveralDevicesTest, ADelayTakesItsTimeOnTheStreamAndNotOnTheCaller) {
   ASSERT_OK_AND_ASSIGN(Event event, devices_[0]->NewEvent());
   ASSERT_THAT(devices_[0]->Delay(streams_[0].ref(), 1000), IsOk());  // the kernel is loaded
   ASSERT_THAT(streams_[0].ref().Synchronize(), IsOk());
-  const auto begin = Clock::now();
-  ASSERT_THAT(devices_[0]->Delay(streams_[0].ref(), 100'000'000), IsOk());
-  ASSERT_THAT(event.Record(streams_[0].ref()), IsOk());
-  ASSERT_OK_AND_ASSIGN(const bool passed, event.Query());
-  if (Clock::now() - begin < std::chrono::milliseconds(99)) EXPECT_FALSE(passed);
-  ASSERT_THAT(event.Synchronize(), IsOk());
-  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(99));
+  bool beside = false;
+  for (int i = 0; i < 20 && !beside; ++i) {  // this thread may be held up by other programs
+    const auto begin = Clock::now();
+    ASSERT_THAT(devices_[0]->Delay(streams_[0].ref(), 100'000'000), IsOk());
+    ASSERT_THAT(event.Record(streams_[0].ref()), IsOk());
+    ASSERT_OK_AND_ASSIGN(const bool passed, event.Query());
+    beside = !passed;
+    ASSERT_THAT(event.Synchronize(), IsOk());
+    EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(99));
+  }
+  EXPECT_TRUE(beside) << "the caller waited";
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, SeveralDevicesTest,

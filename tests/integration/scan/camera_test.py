@@ -91,9 +91,12 @@ class Cameras(DaemonTest):
             self.assertEqual(found["Fake_1"].protocol, "Fake")
             self.assertEqual((found[camera.id].protocol, found[camera.id].serial, found[camera.id].address), ("GigEVision", "DISC", "127.0.0.1"))
             self.assertFalse(found[camera.id].in_use)
-            listed = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--json", "--address", self.daemon.address, "camera", "list"], capture_output=True,
-                                    text=True, check=True)
-            self.assertEqual({json.loads(line)["id"] for line in listed.stdout.splitlines()}, set(found))
+
+            def listed():
+                made = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--json", "--address", self.daemon.address, "camera", "list"], capture_output=True,
+                                      text=True, check=True)
+                return {json.loads(line)["id"] for line in made.stdout.splitlines()}
+            until(lambda: listed() == set(found))
         finally:
             camera.end()
         self.assertNotIn(camera.id, [c.id for c in self.client.cameras()])

@@ -287,7 +287,7 @@ class Update(DaemonTest):
     def test_paced_acquisition_does_not_notice_and_memory_does_not_grow(self):
         scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS, volumes=0), samples=SAMPLES, rate_hz=20000,
                                        retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD), overrun=scan_pb2.OVERRUN_DROP_BLOCK,
-                                       acquisition=dict(ring_blocks=512)).name  # eight seconds
+                                       acquisition=dict(ring_blocks=512)).name  # six seconds: others may use this machine
         for status in self.client.watch(scan):
             if status.volumes_done > 2:
                 break

@@ -387,6 +387,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         frames = []
         reader = threading.Thread(target=lambda: frames.extend(
             self.client.subscribe(job.name, ["bscan"], index=1, delivery="drop_oldest")))
+        until(lambda: subscribers(self.daemon) == 0)  # those of an earlier test
         reader.start()
         mips = []
         projections = threading.Thread(target=lambda: mips.extend(self.client.subscribe(job.name, ["mip"], delivery="lossless")))

@@ -122,7 +122,7 @@ TEST_F(HistoryWriterTest, RowsThatADiskDidNotTakeAreWrittenLater) {
   ArmFailpoint("");
   ASSERT_TRUE(Soon([&] { return writer->Count().waiting == 0; }));
   EXPECT_FALSE(writer->Count().failing);
-  EXPECT_EQ(writer->Count().written, 1);
+  EXPECT_GE(writer->Count().written, 1);  // a retry may have had the first row in hand
   writer.reset();
   EXPECT_EQ(Load(), std::vector<HistoryRow>{Row(1)});
 }
@@ -132,8 +132,10 @@ TEST_F(HistoryWriterTest, TheEndDoesNotTryAgain) {
   ArmFailpoint("history_write:errno=5:*");
   writer->Put(Row(1));
   ASSERT_TRUE(Soon([&] { return writer->Count().errors > 0; }));
+  const int64_t errors = writer->Count().errors;
   const auto begun = std::chrono::steady_clock::now();
   EXPECT_EQ(writer->Close(seconds(60)), 1u);
+  EXPECT_LE(writer->Count().errors, errors + 1) << "one may have been under way";
   EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(30));
 }
 
