@@ -416,7 +416,9 @@ class Reader final : public DeviceReader {
     if (HostWay() == ReadWay::kBuffered) {
       for (size_t i = 1; i < batch.size(); ++i) {
         const StoredPiece& piece = batch[i].piece;
-        if (piece.file != nullptr && piece.bytes >= kLargeRead && !IsCached(piece))
+        // What cuFile is to read must not come to the page cache: it would be read from there.
+        if (piece.file != nullptr && piece.bytes >= kLargeRead && !IsForCuFile(piece) &&
+            !IsCached(piece))
           piece.file->WillNeed(piece.offset, piece.bytes);
       }
     }
@@ -466,6 +468,11 @@ class Reader final : public DeviceReader {
     return absl::OkStatus();
   }
 
+  /// Whether cuFile reads the piece, unless the page cache has it.
+  bool IsForCuFile(const StoredPiece& piece) const {
+    return IsLarge(piece) && read_.way != nullptr && read_.cufile != nullptr &&
+           read_.way->now() == ReadWay::kCufile;
+  }
   bool IsCached(const StoredPiece& piece) const {
     return read_.use_cached && piece.file->IsCached(piece.offset, piece.bytes);
   }
@@ -490,8 +497,7 @@ class Reader final : public DeviceReader {
       OCTAVO_RETURN_IF_ERROR(ReadByHost(piece, encoded));
       return piece.decoder->Decode({encoded, static_cast<size_t>(piece.bytes)}, to);
     }
-    if (IsLarge(piece) && read_.way != nullptr && read_.cufile != nullptr &&
-        read_.way->now() == ReadWay::kCufile && !IsCached(piece)) {
+    if (IsForCuFile(piece) && !IsCached(piece)) {
       const auto read = ReadByCuFile(placed, slab);
       if (read.ok()) {
         *by_cufile = *read;

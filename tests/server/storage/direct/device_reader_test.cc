@@ -144,6 +144,44 @@ TEST_P(DeviceReaderTest, BytesAreTheSameWhateverTheWay) {
   EXPECT_EQ(shim_.Get("buffers"), 0);
 }
 
+/// Of a file's whole MiB, how many are in the page cache.
+int64_t CachedMiBs(const DataFile& file, int64_t bytes) {
+  constexpr int64_t kMiB = 1 << 20;
+  int64_t cached = 0;
+  for (int64_t at = 0; at + kMiB <= bytes; at += kMiB) cached += file.IsCached(at, kMiB) ? 1 : 0;
+  return cached;
+}
+
+// Where the host reads through the page cache, it asks for what it will read: not for what cuFile
+// will, which would then be read from there.
+TEST_P(DeviceReaderTest, WhatCuFileReadsDoesNotComeToThePageCache) {
+  OpenShim();
+  if (cufile_ == nullptr) return;
+  constexpr int64_t kBytes = 60'000'000;
+  (void)MakeFile(kBytes);
+  const std::string path = folder_ / "data.bin";
+  for (const ReadWay by_host : {ReadWay::kBuffered, ReadWay::kDirect}) {
+    SCOPED_TRACE(Name(by_host));
+    const auto file = Open(path);
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY));
+    ASSERT_EQ(::fdatasync(fd.get()), 0);
+    for (int i = 0; i < 1000 && CachedMiBs(*file, kBytes) > 0; ++i) {
+      ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (CachedMiBs(*file, kBytes) > 0) GTEST_SKIP() << "this file system keeps files in memory";
+    RootWay way;
+    way.Set(ReadWay::kCufile, by_host);
+    const OneFile source(file, 128, kBytes - 128);
+    DeviceBuffer out = Poisoned(kBytes - 128);
+    DeviceRead read = ReadOf(source, &out, kBytes - 128, &way);
+    read.use_cached = true;
+    ASSERT_THAT(Run(read), IsOk());
+    EXPECT_GT(cufile_bytes_, kBytes / 10 * 9);
+    EXPECT_LE(CachedMiBs(*file, kBytes), 6);
+  }
+}
+
 // Fails the n-th read for every n, with errors of cuFile and of the system, and in the middle.
 TEST_P(DeviceReaderTest, EveryFailedReadIsRepeatedByTheOtherWay) {
   OpenShim();
