@@ -34,7 +34,8 @@ def program():
     return found
 
 
-# Stops what a mouse tells to any but an element (or who takes the pointer from it), and remembers what became of it.
+# The page runs this before a click. It lets the events of the mouse reach one element alone, or the element that captures the pointer from
+# it; it stops all others. `guard.end()` removes it and says which element a stopped event was for: "" = the click arrived.
 GUARD = """(() => {
     window.guard?.end();
     const selector = %s, kinds = ["pointerdown", "mousedown", "gotpointercapture", "pointerup", "mouseup", "click"];

@@ -15,7 +15,7 @@ import numpy as np
 
 import harness
 from handing import HandoffCase
-from harness import Daemon, until
+from harness import Daemon, subscribers, until
 import octavo
 from octavo import wire
 from octavo.v1 import stream_pb2
@@ -104,9 +104,6 @@ class FramesTest(HandoffCase):
     def described(self, frame):
         return {name: value for name, value in vars(frame).items() if name not in ("array", "stages", "event", "record")}
 
-    def subscribers(self):
-        return sum(float(line.split()[-1]) for line in self.page().splitlines() if line.startswith("octavo_subscribers{"))
-
     def frame_after(self, raw, scan, records):
         self.client.push(scan.name, records, end=False)
         return raw.next().frame_ready
@@ -130,11 +127,11 @@ class FramesTest(HandoffCase):
                     results[same_host] = list(self.client.subscribe(scan.name, preview=False, same_host=same_host, timeout=60, **options))
 
                 count = len(options["products"])
-                until(lambda: self.subscribers() == 0)  # those before may be about to go
+                until(lambda: subscribers(self.daemon) == 0)  # those before may be about to go
                 threads = [threading.Thread(target=read, args=(same_host,)) for same_host in (False, True)]
                 for thread in threads:
                     thread.start()
-                until(lambda: self.subscribers() == 2 * count)
+                until(lambda: subscribers(self.daemon) == 2 * count)
                 self.client.push(scan.name, self.records(5))
                 for thread in threads:
                     thread.join(60)
@@ -283,11 +280,11 @@ class FramesTest(HandoffCase):
         self.assertEqual(self.client.scan(scan.name).state, "RUNNING")
 
     def test_a_ticket_that_nobody_presents_ends_its_subscription(self):
-        before = self.subscribers()
+        until(lambda: subscribers(self.daemon) == 0)  # those before may be about to go
         ticket = self.client._call(self.client._streams.OpenFrames, stream_pb2.OpenFramesRequest(subscription=dict(labels={"a": "b"})))
-        self.assertEqual((self.subscribers(), self.metric("octavo_frame_feeds")), (before + 1, 1))
+        self.assertEqual((subscribers(self.daemon), self.metric("octavo_frame_feeds")), (1, 1))
         self.assertRegex(ticket.ticket, "^[0-9a-f]{32}$")
-        until(lambda: (self.subscribers(), self.metric("octavo_frame_feeds")) == (before, 0), 60)
+        until(lambda: (subscribers(self.daemon), self.metric("octavo_frame_feeds")) == (0, 0), 60)
 
     def test_the_end_of_the_server_is_an_error(self):
         daemon = Daemon("--handoff.unix", "auto")
