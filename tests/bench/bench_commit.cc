@@ -6,7 +6,8 @@
 // too (8 at a time, each in one write): what the file system takes of chunks that are files. All
 // take turns in each round, so that what else the machine does meets them alike. The digest is
 // checked by each commit, the sizes of its files after the first ones. Prints a JSON object for
-// each figure.
+// each figure; publish_s is the part of a commit after its last voxel was handed over: the last
+// writes, and what makes them durable.
 
 #include <algorithm>
 #include <cstdio>
@@ -121,7 +122,7 @@ int Main(int argc, char** argv) {
                            .dtype = DType::kU16};
   meta.digest = absl::StrFormat("sum64:%016x", DigestBytes(voxels.data(), bytes, 0));
 
-  std::map<std::string, std::vector<double>> rates, cpu;
+  std::map<std::string, std::vector<double>> rates, cpu, ends;
   std::map<std::string, int64_t> on_disk;
   const std::vector<std::string> names = absl::StrSplit(formats, ',', absl::SkipEmpty());
   for (int round = 0; round < rounds; ++round) {
@@ -141,7 +142,9 @@ int Main(int argc, char** argv) {
       for (int64_t y = 0; y < planes; y += slab)
         bench::Ok(
             transaction->WriteSlab(y, std::min(slab, planes - y), voxels.data() + y * plane / 2));
+      const auto ending = Clock::now();
       const auto outcome = bench::Take(transaction->Publish());
+      ends[name].push_back(bench::SecondsSince(ending));
       rates[name].push_back(static_cast<double>(bytes) / bench::SecondsSince(begun));
       cpu[name].push_back(static_cast<double>(std::clock() - cpu_begun) / CLOCKS_PER_SEC /
                           (static_cast<double>(bytes) * 1e-9));
@@ -165,6 +168,7 @@ int Main(int argc, char** argv) {
     if (cpu.contains(name)) {
       line["cpu_s_per_gb"] = Median(cpu[name]);
       line["disk_bytes"] = on_disk[name];
+      line["publish_s"] = Median(ends[name]);
     }
     std::printf("%s\n", line.dump().c_str());
   }

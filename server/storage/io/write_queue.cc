@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <utility>
 
 #include "gpu/base/failpoint.h"
@@ -21,21 +22,29 @@ namespace {
 constexpr size_t kThreads = 8;
 // What may be pending: each thread's block, and as much again that is ready.
 constexpr int64_t kMostBytes = 16 * WriteQueue::kBlockBytes, kMostItems = 64;
+// What is kept for the next blocks: as much as is pending, and what is being filled.
+constexpr int64_t kMostFree = 2 * kMostBytes;
 // Sizes of blocks, so that a block fits the next file of about the same size.
 constexpr int64_t kSizeStep = 256 << 10;
+// Blocks lie in huge pages. Of small ones a direct write hands each to the drive by itself: on a
+// virtual drive it takes twice as long. And new memory costs a fault for each page.
+constexpr int64_t kHugePage = 2 << 20;
+
+/// Aligned memory, freed with the last that refers to it.
+std::shared_ptr<char> Allocate(int64_t bytes, int64_t alignment) {
+  void* data = nullptr;
+  if (::posix_memalign(&data, static_cast<size_t>(alignment), static_cast<size_t>(bytes)) != 0)
+    throw std::bad_alloc();
+  if (alignment == kHugePage) {  // only a hint
+    (void)::madvise(data, static_cast<size_t>(bytes / kHugePage * kHugePage), MADV_HUGEPAGE);
+  }
+  return {static_cast<char*>(data), [](char* memory) { std::free(memory); }};
+}
 
 }  // namespace
 
-WriteQueue::Block::Block(int64_t bytes)
-    : data_(static_cast<char*>(
-          ::operator new (static_cast<size_t>(bytes), std::align_val_t{kDirectAlignment}))),
-      size_(bytes) {}
-void WriteQueue::Block::Free::operator()(char* data) const {
-  ::operator delete (data, std::align_val_t{kDirectAlignment});
-}
-
 WriteQueue::~WriteQueue() {
-  std::deque<Item> dropped;
+  std::deque<std::shared_ptr<Item>> dropped;
   std::vector<std::thread> threads;
   {
     const MutexLock lock(mutex_);
@@ -75,11 +84,22 @@ WriteQueue::Block WriteQueue::NewBlock(int64_t bytes) {
       return block;
     }
   }
-  return Block(RoundUp(bytes, kSizeStep));
+  return MakeBlocks(bytes);
+}
+
+WriteQueue::Block WriteQueue::MakeBlocks(int64_t bytes) {
+  const int64_t size = RoundUp(bytes, kSizeStep);
+  if (bytes < kSizeStep) return {Allocate(size, kDirectAlignment), size};
+  // Small blocks share huge pages: so many fill some.
+  const int64_t count = size < kHugePage ? kHugePage / kSizeStep : 1;
+  const std::shared_ptr<char> memory = Allocate(count * size, kHugePage);
+  const MutexLock lock(mutex_);
+  for (int64_t i = 1; i < count; ++i) Keep({{memory, memory.get() + i * size}, size});
+  return {memory, size};
 }
 
 void WriteQueue::Keep(Block block) {
-  if (free_bytes_ + block.size() > kMostBytes) return;
+  if (free_bytes_ + block.size() > kMostFree) return;
   free_bytes_ += block.size();
   const int64_t size = block.size();
   free_.emplace(size, std::move(block));
@@ -91,31 +111,35 @@ bool WriteQueue::HasRoom(int64_t bytes) const {
 
 absl::Status WriteQueue::Write(std::shared_ptr<OutputFile> file, Block block,
                                std::vector<Piece> pieces) {
-  Item item{.file = std::move(file), .block = std::move(block), .pieces = std::move(pieces)};
-  for (const Piece& piece : item.pieces) item.bytes += piece.bytes;
+  if (pieces.empty()) return absl::InternalError("a block without pieces");
+  const auto item = std::make_shared<Item>(
+      Item{.file = std::move(file), .block = std::move(block), .pieces = std::move(pieces)});
+  for (const Piece& piece : item->pieces) item->bytes += piece.bytes;
   bool alone = false;
   {
     MutexLock lock(mutex_);
-    while (!failed_ && !HasRoom(item.bytes)) done_.Wait(lock);
+    while (!failed_ && !HasRoom(item->bytes)) done_.Wait(lock);
     if (!status_.ok()) return status_;
-    if (threads_.size() < kThreads && std::ssize(threads_) <= items_) {
+    ++items_;
+    bytes_ += item->bytes;
+    pieces_ += std::ssize(item->pieces);
+    // A thread for each piece.
+    while (threads_.size() < kThreads && std::ssize(threads_) < pieces_) {
       try {
         threads_.emplace_back([this] { Run(); });
       } catch (const std::exception&) {  // no more threads can start
         alone = threads_.empty();
+        break;
       }
     }
-    const int64_t bytes = item.bytes;
-    if (!alone) queue_.push_back(std::move(item));
-    ++items_;
-    bytes_ += bytes;
+    if (!alone) queue_.push_back(item);
   }
   if (alone) {
-    Process(std::move(item));
+    for (const Piece& piece : item->pieces) Process(*item, piece);
     const MutexLock lock(mutex_);
     return status_;
   }
-  work_.NotifyOne();
+  item->pieces.size() == 1 ? work_.NotifyOne() : work_.NotifyAll();
   return absl::OkStatus();
 }
 
@@ -128,21 +152,22 @@ absl::Status WriteQueue::Drain() {
 void WriteQueue::Run() {
   pthread_setname_np(pthread_self(), "oct-write");
   for (;;) {
-    Item item;
+    std::shared_ptr<Item> item;
+    const Piece* piece = nullptr;
     {
       MutexLock lock(mutex_);
       while (!ends_ && queue_.empty()) work_.Wait(lock);
       if (ends_) return;
-      item = std::move(queue_.front());
-      queue_.pop_front();
+      item = queue_.front();
+      piece = &item->pieces[item->taken++];
+      if (item->taken == item->pieces.size()) queue_.pop_front();
     }
-    Process(std::move(item));
+    Process(*item, *piece);
   }
 }
 
-void WriteQueue::Process(Item item) {
-  for (const Piece& piece : item.pieces) {
-    if (failed_) break;
+void WriteQueue::Process(Item& item, const Piece& piece) {
+  if (!failed_) {
     absl::Status written;
     try {
       written = item.file->WriteAt(item.block.data() + piece.begin, piece.bytes, piece.offset);
@@ -156,12 +181,21 @@ void WriteQueue::Process(Item item) {
     else
       Fail(std::move(written));
   }
+  {
+    const MutexLock lock(mutex_);
+    if (++item.written < item.pieces.size()) return;
+  }
+  End(item);
+}
+
+void WriteQueue::End(Item& item) {
   if (item.file->refused_direct()) direct_ = false;
   item.file = nullptr;  // before it counts as done: closing it may fail
   {
     const MutexLock lock(mutex_);
     --items_;
     bytes_ -= item.bytes;
+    pieces_ -= std::ssize(item.pieces);
     try {
       Keep(std::move(item.block));
     } catch (const std::exception&) {  // no memory to keep it

@@ -50,7 +50,9 @@ extern "C" int open(const char* path, int flags, ...) {
 
 extern "C" ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   const bool direct = (::fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+  ++Faults().waiting;
   while (Faults().held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  --Faults().waiting;
   if (const int delay = Faults().delay_ms)
     std::this_thread::sleep_for(std::chrono::milliseconds(delay));
   if (const int error = direct ? Faults().write_direct.load() : 0) {

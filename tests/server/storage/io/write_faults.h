@@ -16,6 +16,7 @@ struct WriteFaults {
   std::atomic<int64_t> room{-1};        // bytes until ENOSPC; -1 = enough
   std::atomic<int> delay_ms{0};         // of each write
   std::atomic<bool> held{false};        // writes wait
+  std::atomic<int> waiting{0};          // so many do
   std::atomic<bool> no_threads{false};  // no thread can start
   std::atomic<int64_t> direct{0},
       buffered{0};                    // bytes that were written, past the page cache or not

@@ -175,6 +175,84 @@ TEST_F(WriteQueueTest, AFullDiskIsTheErrorOfAllThatFollows) {
   }
 }
 
+/// A block whose pieces go to every other place of a file, in turn from its end and its beginning.
+std::vector<WriteQueue::Piece> Scattered(int64_t count, int64_t bytes) {
+  std::vector<WriteQueue::Piece> pieces;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t place = i % 2 == 0 ? i / 2 : count - 1 - i / 2;
+    pieces.push_back({.begin = i * bytes, .bytes = bytes, .offset = 2 * place * bytes});
+  }
+  return pieces;
+}
+
+TEST_F(WriteQueueTest, ThePiecesOfABlockAreWrittenSideBySide) {
+  constexpr int64_t kPieces = 20, kBytes = 64 << 10;
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  auto file = queue.Create(root() + "/f", true);
+  ASSERT_THAT(file, IsOk());
+  const Bytes data = Random(kPieces * kBytes);
+  WriteQueue::Block block = queue.NewBlock(kPieces * kBytes);
+  std::copy(data.begin(), data.end(), block.data());
+  const auto pieces = Scattered(kPieces, kBytes);
+  Faults().held = true;
+  ASSERT_THAT(queue.Write(*file, std::move(block), pieces), IsOk());
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (Faults().waiting < 8 && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(Faults().waiting, 8);
+  Faults().held = false;
+  ASSERT_THAT(queue.Drain(), IsOk());
+  EXPECT_EQ(written, kPieces * kBytes);
+
+  Bytes expected(static_cast<size_t>((2 * kPieces - 1) * kBytes), 0);
+  for (const auto& piece : pieces)
+    std::copy_n(data.begin() + piece.begin, piece.bytes, expected.begin() + piece.offset);
+  EXPECT_TRUE(ReadFile(root() + "/f") == expected);
+}
+
+TEST_F(WriteQueueTest, AnErrorOfOnePieceIsTheErrorOfTheBlock) {
+  constexpr int64_t kPieces = 20, kBytes = 64 << 10;
+  Faults().room = 5 * kBytes + 4096;
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  auto file = queue.Create(root() + "/f", true);
+  ASSERT_THAT(file, IsOk());
+  (void)queue.Write(*file, queue.NewBlock(kPieces * kBytes), Scattered(kPieces, kBytes));
+  EXPECT_THAT(queue.Drain(), IsError(absl::StatusCode::kResourceExhausted, "f"));
+  EXPECT_EQ(written, 5 * kBytes) << "whole pieces";
+  EXPECT_EQ(file->use_count(), 1) << "the queue has let the file go";
+}
+
+TEST_F(WriteQueueTest, ABlockWithoutPiecesIsRefused) {
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  auto file = queue.Create(root() + "/f", true);
+  ASSERT_THAT(file, IsOk());
+  EXPECT_THAT(queue.Write(*file, queue.NewBlock(1), {}),
+              IsError(absl::StatusCode::kInternal, "without pieces"));
+  EXPECT_THAT(queue.Drain(), IsOk());
+}
+
+TEST_F(WriteQueueTest, BlocksShareNoBytes) {
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  std::vector<WriteQueue::Block> blocks;
+  for (const int64_t bytes :
+       {int64_t{1}, int64_t{262'143}, int64_t{262'144}, int64_t{300'000}, int64_t{1} << 20,
+        (int64_t{1} << 20) + 4095, kBlock, 5 * kBlock + 1}) {
+    for (int i = 0; i < 20; ++i) {
+      blocks.push_back(queue.NewBlock(bytes));
+      ASSERT_GE(blocks.back().size(), bytes);
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(blocks.back().data()) % kDirectAlignment, 0);
+    }
+  }
+  std::sort(blocks.begin(), blocks.end(),
+            [](const auto& a, const auto& b) { return a.data() < b.data(); });
+  for (size_t i = 1; i < blocks.size(); ++i)
+    ASSERT_LE(blocks[i - 1].data() + blocks[i - 1].size(), blocks[i].data()) << i;
+}
+
 TEST_F(WriteQueueTest, WhatIsPendingIsLimited) {
   std::atomic<int64_t> written{0};
   WriteQueue queue(&written);
