@@ -25,6 +25,8 @@
 #include <utility>
 #include <vector>
 
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
@@ -256,13 +258,16 @@ class PairEvidence {
   /// left out (jackknife, Tukey 1958). It includes whatever makes the parts disagree: noise, angles
   /// that differ, columns of some width. 0 if there are too few parts.
   double Deviation(double least, double most) const {
-    Doubles without;
+    std::vector<size_t> used;
     for (size_t part = 0; part < parts_.front().size(); ++part) {
-      if (parts_.front()[part].views() == 0) continue;
-      std::vector<Evidence> rest = whole_;
-      for (size_t s = 0; s < rest.size(); ++s) rest[s].Subtract(parts_[s][part]);
-      without.push_back(Finest(LikelihoodsOf(rest), least, most));
+      if (parts_.front()[part].views() > 0) used.push_back(part);
     }
+    Doubles without(used.size());
+    tbb::parallel_for(size_t{0}, used.size(), [&](size_t i) {
+      std::vector<Evidence> rest = whole_;
+      for (size_t s = 0; s < rest.size(); ++s) rest[s].Subtract(parts_[s][used[i]]);
+      without[i] = Finest(LikelihoodsOf(rest), least, most);
+    });
     const auto count = static_cast<double>(without.size());
     if (count < kLeastParts) return 0;
     double mean = 0, spread = 0;
@@ -347,12 +352,10 @@ absl::Status PairsSearch::AddSlice(int64_t slice, const SliceRows& rows, const S
                                                        static_cast<size_t>(config_.slices)];
   };
   std::vector<ComplexF> joined(scale.views.size() * length);
-  Doubles wide, scratch;
-  for (size_t v = 0; v < scale.views.size(); ++v) {
+  tbb::parallel_for(size_t{0}, scale.views.size(), [&](size_t v) {
     const OppositeViews& views = scale.views[v];
     for (const bool behind : {false, true}) {
-      Doubles row = rows.Sum(behind ? views.behind : views.front, n);
-      wide = row;
+      Doubles row = rows.Sum(behind ? views.behind : views.front, n), wide = row, scratch;
       Smooth(scale.sigma, &row, &scratch);
       Smooth(2 * scale.sigma, &wide, &scratch);
       for (size_t x = edge; x < size - edge; ++x) {
@@ -361,8 +364,8 @@ absl::Status PairsSearch::AddSlice(int64_t slice, const SliceRows& rows, const S
             static_cast<float>(std::sqrt(views.quality) * (row[x] - wide[x]));
       }
     }
-    part_of(v).AddRow(joined.data() + v * length);
-  }
+  });
+  for (size_t v = 0; v < scale.views.size(); ++v) part_of(v).AddRow(joined.data() + v * length);
   OCTAVO_RETURN_IF_ERROR(Transform(static_cast<int64_t>(length), false, &joined));
   for (size_t v = 0; v < scale.views.size(); ++v)
     part_of(v).AddSpectrum(joined.data() + v * length);

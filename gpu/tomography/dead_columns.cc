@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "gpu/device/buffer.h"
 
@@ -32,12 +34,13 @@ class Sinogram {
  public:
   Sinogram(const std::vector<float>& values, int64_t angles, int64_t detectors)
       : values_(values), angles_(angles), n_(detectors) {
-    for (int64_t x = 0; x < n_; ++x) {
+    change_.resize(static_cast<size_t>(n_));
+    tbb::parallel_for(int64_t{0}, n_, [&](int64_t x) {
       std::vector<float> column = Column(x);
       const float low = Quantile(column, 0.5 * kMostAngles),
                   high = Quantile(column, 1 - 0.5 * kMostAngles);
-      change_.push_back(high - low);
-    }
+      change_[static_cast<size_t>(x)] = high - low;
+    });
     std::vector<float> changes = change_;
     usual_ = Quantile(changes, 0.75);  // because most columns may see only air
   }
@@ -93,18 +96,19 @@ class Sinogram {
 
   std::vector<bool> Outliers() const {
     const int64_t reach = std::clamp<int64_t>(n_ / 100, 2, 10);
-    std::vector<float> around, off;
-    std::vector<bool> out(static_cast<size_t>(n_), false);
+    std::vector<float> offs(static_cast<size_t>(n_), 0.0F);  // of four fifths of the angles
     // At an end there are neighbours on one side only, and an object may fall off steeply there.
-    for (int64_t x = reach; x < n_ - reach; ++x) {
-      off.clear();
+    tbb::parallel_for(reach, n_ - reach, [&](int64_t x) {
+      std::vector<float> around, off;
       for (int64_t a = 0; a < angles_; ++a) {
         around.clear();
         for (int64_t k = x - reach; k <= x + reach; ++k) around.push_back(At(a, k));
         off.push_back(std::abs(At(a, x) - Quantile(around, 0.5)));
       }
-      out[static_cast<size_t>(x)] = static_cast<double>(Quantile(off, kMostAngles)) > kFar * usual_;
-    }
+      offs[static_cast<size_t>(x)] = Quantile(off, kMostAngles);
+    });
+    std::vector<bool> out;
+    for (const float off : offs) out.push_back(static_cast<double>(off) > kFar * usual_);
     return out;
   }
 

@@ -450,7 +450,7 @@ absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedOb
   const PreparedShape& s = rows.shape;
   const int64_t bytes = s.angles * s.detectors * 4,
                 slices = std::clamp<int64_t>(kMostBytes / bytes, 1, s.slices);
-  std::vector<float> sinograms;
+  std::vector<SliceMoments> moments;
   std::vector<double> axes;
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(bytes));
   for (int64_t i = 0; i < slices; ++i) {
@@ -458,13 +458,13 @@ absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedOb
         run_.stream(), host.data(), rows.data + i * s.angles * s.detectors, bytes);
     OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
     OCTAVO_RETURN_IF_ERROR(copied);
-    sinograms.insert(sinograms.end(), host.as<float>(), host.as<float>() + s.angles * s.detectors);
+    moments.push_back(MomentsOf(host.as<float>(), s.angles, s.detectors));
     const size_t which =
         object.centers.size() == 1 ? 0 : static_cast<size_t>(layout.center_slice() + i);
     axes.push_back(layout.PreparedCenterOf(object.centers[which]));
   }
   const std::vector<double>& angles = layout.angles_rad();
-  const std::optional<Consistency> found = ConsistencyOf(sinograms, angles, s.detectors, axes);
+  const std::optional<Consistency> found = ConsistencyOf(moments, angles, axes);
   const bool axis_seen = axis != AxisKnown::kGiven;
   if (!found.has_value() || !found->off_path(axis_seen)) return absl::OkStatus();
   // A search may miss the axis a little.
@@ -472,8 +472,7 @@ absl::Status AxisFinder::CheckTogether(const PreparedRows& rows, const ScannedOb
     if (axis != AxisKnown::kSearched) break;
     std::vector<double> beside = axes;
     for (double& column : beside) column += miss;
-    if (!ConsistencyOf(sinograms, angles, s.detectors, beside)->off_path(axis_seen))
-      return absl::OkStatus();
+    if (!ConsistencyOf(moments, angles, beside)->off_path(axis_seen)) return absl::OkStatus();
   }
   const auto [least, most] = std::minmax_element(angles.begin(), angles.end());
   run_.Warn(absl::StrFormat(

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <numeric>
 #include <utility>
+
+#include "tbb/parallel_for.h"
 
 namespace octavo::tomography {
 namespace {
@@ -12,80 +15,84 @@ namespace {
 constexpr double kMostAtEnds = 0.05;  // of the highest value of a projection: air
 constexpr double kLeastMass = 0.1;    // of the heaviest slice: others hardly show the object
 
-/// The moments of the projections of one slice.
-struct SliceMoments {
-  std::vector<double> mass, center;  // of each projection
-  double mean_mass = 0, width = 0;   // the standard deviation of columns, weighted by the values
-  double ends = 1;                   // at the ends of the detector, relative to the highest value
-  double center_noise = 0;           // of a centre
-};
-
-double MedianOf(std::vector<double> values) {
+/// Reorders them.
+double MedianOf(std::vector<double>& values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
+/// Sums of one projection, d the distance of a column from the middle of the detector.
+struct RowSums {
+  double values = 0, first = 0, second = 0;  // of v, v d and v d^2
+  float highest = 0;
+};
+
+RowSums SumsOf(const float* row, int64_t columns) {
+  constexpr int64_t kLanes = 8;  // sums that do not wait for one another
+  const double middle = 0.5 * static_cast<double>(columns - 1);
+  double values[kLanes] = {}, first[kLanes] = {}, second[kLanes] = {};
+  float highest[kLanes] = {};
+  for (int64_t begin = 0; begin < columns; begin += kLanes) {
+    const int64_t count = std::min(kLanes, columns - begin);
+    for (int64_t k = 0; k < count; ++k) {
+      const double value = static_cast<double>(row[begin + k]),
+                   d = static_cast<double>(begin + k) - middle;
+      values[k] += value;
+      first[k] += value * d;
+      second[k] += value * d * d;
+      highest[k] = std::max(highest[k], row[begin + k]);
+    }
+  }
+  RowSums out;
+  for (int64_t k = 0; k < kLanes; ++k) {
+    out.values += values[k], out.first += first[k], out.second += second[k];
+    out.highest = std::max(out.highest, highest[k]);
+  }
+  return out;
+}
+
 /// The higher mean of the two ends, relative to the highest value.
-double AtEnds(const float* row, int64_t columns) {
+double AtEnds(const float* row, int64_t columns, float highest) {
   const int64_t rim = std::max<int64_t>(1, columns / 50);
-  double highest = 0, left = 0, right = 0;
-  for (int64_t c = 0; c < columns; ++c) highest = std::max(highest, static_cast<double>(row[c]));
+  double left = 0, right = 0;
   for (int64_t c = 0; c < rim; ++c) {
     left += static_cast<double>(row[c]);
     right += static_cast<double>(row[columns - 1 - c]);
   }
   if (highest <= 0) return 1;
-  return std::max(std::abs(left), std::abs(right)) / static_cast<double>(rim) / highest;
+  return std::max(std::abs(left), std::abs(right)) / static_cast<double>(rim) /
+         static_cast<double>(highest);
 }
 
 /// The standard deviation of a centre of mass by the noise of the columns. That of a column is the
 /// median of |a - 2 b + c| of it and its neighbours, which is 1.652 standard deviations, because
 /// an object is smooth next to its noise in most projections.
 double CenterNoiseOf(const float* sinogram, int64_t angles, int64_t columns, double mean_mass) {
-  constexpr int64_t kMostAngles = 256;
-  const int64_t step = (angles + kMostAngles - 1) / kMostAngles;
+  constexpr int64_t kMostAngles = 256, kTogether = 32;  // columns that lie in few cache lines
+  const int64_t step = (angles + kMostAngles - 1) / kMostAngles, inner = columns - 2;
   const double middle = 0.5 * static_cast<double>(columns - 1);
-  double square = 0;
-  for (int64_t c = 1; c + 1 < columns; ++c) {
-    std::vector<double> differences;
+  if (inner <= 0) return 0;
+  std::vector<double> squares(static_cast<size_t>(inner));
+  tbb::parallel_for(int64_t{0}, (inner + kTogether - 1) / kTogether, [&](int64_t block) {
+    const int64_t begin = 1 + block * kTogether, count = std::min(kTogether, 1 + inner - begin);
+    std::vector<std::vector<double>> differences(static_cast<size_t>(count));
     for (int64_t a = 0; a < angles; a += step) {
-      const float* const at = sinogram + a * columns + c;
-      differences.push_back(std::abs(static_cast<double>(at[-1]) - 2 * static_cast<double>(at[0]) +
-                                     static_cast<double>(at[1])));
+      const float* const at = sinogram + a * columns + begin;
+      for (int64_t k = 0; k < count; ++k) {
+        differences[static_cast<size_t>(k)].push_back(std::abs(static_cast<double>(at[k - 1]) -
+                                                               2 * static_cast<double>(at[k]) +
+                                                               static_cast<double>(at[k + 1])));
+      }
     }
-    const double lever = (static_cast<double>(c) - middle) * MedianOf(std::move(differences));
-    square += lever * lever;
-  }
-  return std::sqrt(square) / 1.652 / mean_mass;
-}
-
-SliceMoments MomentsOf(const float* sinogram, int64_t angles, int64_t columns) {
-  SliceMoments out;
-  std::vector<double> ends;
-  double squares = 0, total = 0;
-  for (int64_t a = 0; a < angles; ++a) {
-    const float* const row = sinogram + a * columns;
-    double mass = 0, first = 0;
-    for (int64_t c = 0; c < columns; ++c) {
-      mass += static_cast<double>(row[c]);
-      first += static_cast<double>(row[c]) * static_cast<double>(c);
+    for (int64_t k = 0; k < count; ++k) {
+      const double lever =
+          (static_cast<double>(begin + k) - middle) * MedianOf(differences[static_cast<size_t>(k)]);
+      squares[static_cast<size_t>(begin + k - 1)] = lever * lever;
     }
-    const double center = mass != 0 ? first / mass : 0;
-    for (int64_t c = 0; c < columns; ++c) {
-      const double off = static_cast<double>(c) - center;
-      squares += static_cast<double>(row[c]) * off * off;
-    }
-    total += mass;
-    out.mass.push_back(mass);
-    out.center.push_back(center);
-    ends.push_back(AtEnds(row, columns));
-  }
-  out.mean_mass = total / static_cast<double>(angles);
-  out.width = total > 0 && squares > 0 ? std::sqrt(squares / total) : 0;
-  out.ends = MedianOf(std::move(ends));
-  if (out.mean_mass > 0) out.center_noise = CenterNoiseOf(sinogram, angles, columns, out.mean_mass);
-  return out;
+  });
+  // In their order, so that the sum does not depend on the threads.
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / 1.652 / mean_mass;
 }
 
 double Dot(const std::vector<double>& a, const std::vector<double>& b) {
@@ -146,19 +153,36 @@ bool Consistency::off_path(bool axis_seen) const {
          center_deviation > of_noise * center_noise;
 }
 
-std::optional<Consistency> ConsistencyOf(const std::vector<float>& sinograms,
-                                         const std::vector<double>& angles_rad, int64_t columns,
+SliceMoments MomentsOf(const float* sinogram, int64_t angles, int64_t columns) {
+  const auto n = static_cast<size_t>(angles);
+  SliceMoments out{.mass = std::vector<double>(n), .center = std::vector<double>(n)};
+  std::vector<double> ends(n), squares(n);
+  tbb::parallel_for(size_t{0}, n, [&](size_t a) {
+    const float* const row = sinogram + static_cast<int64_t>(a) * columns;
+    const RowSums sums = SumsOf(row, columns);
+    const double off = sums.values != 0 ? sums.first / sums.values : 0;  // from the middle
+    out.mass[a] = sums.values;
+    out.center[a] = sums.values != 0 ? off + 0.5 * static_cast<double>(columns - 1) : 0;
+    squares[a] = sums.second - off * sums.first;
+    ends[a] = AtEnds(row, columns, sums.highest);
+  });
+  const double total = std::accumulate(out.mass.begin(), out.mass.end(), 0.0),
+               square = std::accumulate(squares.begin(), squares.end(), 0.0);
+  out.mean_mass = total / static_cast<double>(angles);
+  out.width = total > 0 && square > 0 ? std::sqrt(square / total) : 0;
+  out.ends = MedianOf(ends);
+  if (out.mean_mass > 0) out.center_noise = CenterNoiseOf(sinogram, angles, columns, out.mean_mass);
+  return out;
+}
+
+std::optional<Consistency> ConsistencyOf(const std::vector<SliceMoments>& slices,
+                                         const std::vector<double>& angles_rad,
                                          const std::vector<double>& axes) {
-  const int64_t angles = std::ssize(angles_rad), slices = std::ssize(sinograms) / angles / columns;
-  std::vector<SliceMoments> all;
   double heaviest = 0;
-  for (int64_t i = 0; i < slices; ++i) {
-    all.push_back(MomentsOf(sinograms.data() + i * angles * columns, angles, columns));
-    heaviest = std::max(heaviest, all.back().mean_mass);
-  }
+  for (const SliceMoments& slice : slices) heaviest = std::max(heaviest, slice.mean_mass);
   double weights = 0, mass = 0, center = 0, both = 0, distance = 0, noise = 0, width = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const SliceMoments& slice = all[i];
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const SliceMoments& slice = slices[i];
     if (!(slice.mean_mass > kLeastMass * heaviest) || slice.width <= 0) continue;
     if (slice.ends > kMostAtEnds) return std::nullopt;
     const double mass_square = SquareOffMean(slice),

@@ -28,11 +28,21 @@ struct Consistency {
   bool off_path(bool axis_seen) const;
 };
 
-/// Of sinograms [slice, angle, column] of line integrals. A slice counts as the square of its mean
-/// sum. `axes`: columns of the rotation axis, one per slice; empty: whatever fits best. Nothing if
-/// the slices show no object, or one that reaches an end of the detector in most projections.
-std::optional<Consistency> ConsistencyOf(const std::vector<float>& sinograms,
-                                         const std::vector<double>& angles_rad, int64_t columns,
+/// The moments of the projections of one slice, in columns.
+struct SliceMoments {
+  std::vector<double> mass, center;  // of each projection
+  double mean_mass = 0, width = 0;   // the standard deviation of columns, weighted by the values
+  double ends = 1;                   // at the ends of the detector, relative to the highest value
+  double center_noise = 0;           // of a centre
+};
+/// Of a sinogram [angle, column] of line integrals. By all threads that the caller's may use.
+SliceMoments MomentsOf(const float* sinogram, int64_t angles, int64_t columns);
+
+/// A slice counts as the square of its mean sum. `axes`: columns of the rotation axis, one per
+/// slice; empty: whatever fits best. Nothing if the slices show no object, or one that reaches an
+/// end of the detector in most projections.
+std::optional<Consistency> ConsistencyOf(const std::vector<SliceMoments>& slices,
+                                         const std::vector<double>& angles_rad,
                                          const std::vector<double>& axes);
 
 }  // namespace octavo::tomography

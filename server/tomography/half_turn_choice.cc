@@ -36,8 +36,7 @@ class HalfTurnChooser {
 
  private:
   struct Seen {
-    std::vector<float> sinograms;  // [slice, angle, column]
-    int64_t columns = 0;
+    std::vector<SliceMoments> slices;
     std::vector<double> axes;  // of the slices; empty: not known
   };
   struct Candidate {
@@ -49,8 +48,8 @@ class HalfTurnChooser {
                                         const ScannedObject& object,
                                         const model::TomographyReport& report);
   absl::StatusOr<Seen> LookAt(const TomographyLayout& layout, const ScannedObject& object);
-  absl::StatusOr<std::vector<float>> SinogramOf(const TomographyLayout& layout, int64_t slice,
-                                                const ScannedObject& object, int64_t* columns);
+  absl::StatusOr<SliceMoments> MomentsIn(const TomographyLayout& layout, int64_t slice,
+                                         const ScannedObject& object);
   void Tell(const std::vector<model::HalfTurnReport>& half_turns, size_t used);
   void TellDoubts(const ScannedObject& object, const model::IndexRange& used);
 
@@ -78,15 +77,13 @@ std::vector<int64_t> SlicesOf(const TomographyLayout& layout) {
   return slices;
 }
 
-absl::StatusOr<std::vector<float>> HalfTurnChooser::SinogramOf(const TomographyLayout& layout,
-                                                               int64_t slice,
-                                                               const ScannedObject& object,
-                                                               int64_t* columns) {
+absl::StatusOr<SliceMoments> HalfTurnChooser::MomentsIn(const TomographyLayout& layout,
+                                                        int64_t slice,
+                                                        const ScannedObject& object) {
   OCTAVO_ASSIGN_OR_RETURN(
       const PreparedRows prepared,
       rows_.Prepare(layout, object.input, layout.RowsOf(slice, 1), /*for_overlap=*/false));
   const int64_t elements = prepared.shape.elements();
-  *columns = prepared.shape.detectors;
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(elements * 4));
   const absl::Status copied =
       run_.device().CopyToHost(run_.stream(), host.data(), prepared.data, elements * 4);
@@ -95,16 +92,14 @@ absl::StatusOr<std::vector<float>> HalfTurnChooser::SinogramOf(const TomographyL
   run_.Free(prepared.data);
   run_.Step(++slices_done_, std::numeric_limits<double>::quiet_NaN());
   if (stop_.stop_requested()) return absl::CancelledError("cancelled");
-  return std::vector<float>(host.as<float>(), host.as<float>() + elements);
+  return MomentsOf(host.as<float>(), prepared.shape.angles, prepared.shape.detectors);
 }
 
 absl::StatusOr<HalfTurnChooser::Seen> HalfTurnChooser::LookAt(const TomographyLayout& layout,
                                                               const ScannedObject& object) {
   Seen seen;
   for (const int64_t slice : SlicesOf(layout)) {
-    OCTAVO_ASSIGN_OR_RETURN(const std::vector<float> one,
-                            SinogramOf(layout, slice, object, &seen.columns));
-    seen.sinograms.insert(seen.sinograms.end(), one.begin(), one.end());
+    OCTAVO_ASSIGN_OR_RETURN(seen.slices.emplace_back(), MomentsIn(layout, slice, object));
     if (const std::optional<double> axis = AxisOf(layout, slice)) seen.axes.push_back(*axis);
   }
   return seen;
@@ -142,7 +137,7 @@ absl::Status HalfTurnChooser::Choose(ScannedObject& object, model::TomographyRep
     const TomographyLayout& layout = candidates[i].layout;
     OCTAVO_ASSIGN_OR_RETURN(const Seen seen, LookAt(layout, object));
     const std::optional<Consistency> found =
-        ConsistencyOf(seen.sinograms, layout.angles_rad(), seen.columns, seen.axes);
+        ConsistencyOf(seen.slices, layout.angles_rad(), seen.axes);
     if (!found.has_value()) continue;
     model::HalfTurnReport& told = report.half_turns[i];
     told.mass_deviation = found->mass_deviation;

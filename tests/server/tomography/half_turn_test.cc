@@ -33,7 +33,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using tomography::Consistency;
-using tomography::ConsistencyOf;
 using tomography::HalfTurnsOf;
 
 constexpr double kPi = 3.14159265358979323846, kDegree = kPi / 180;
@@ -250,6 +249,17 @@ double RmsOffCurve(const std::vector<double>& values, const std::vector<double>&
   return std::sqrt(static_cast<double>(squares) / static_cast<double>(values.size()));
 }
 
+/// Of sinograms [slice, angle, column].
+std::optional<Consistency> ConsistencyOf(const std::vector<float>& sinograms,
+                                         const std::vector<double>& angles, int64_t columns,
+                                         const std::vector<double>& axes) {
+  std::vector<tomography::SliceMoments> slices;
+  const auto count = std::ssize(angles);
+  for (int64_t at = 0; at < std::ssize(sinograms); at += count * columns)
+    slices.push_back(tomography::MomentsOf(sinograms.data() + at, count, columns));
+  return tomography::ConsistencyOf(slices, angles, axes);
+}
+
 TEST(ConsistencyTest, ProjectionsOfAnObjectAreConsistentAndAShiftIsWhatRemainsOfIt) {
   for (const int64_t columns : {48, 65}) {
     for (const double span : {180.0, 140.0, 360.0}) {
@@ -285,6 +295,56 @@ TEST(ConsistencyTest, ProjectionsOfAnObjectAreConsistentAndAShiftIsWhatRemainsOf
         EXPECT_NEAR(elsewhere->center_deviation,
                     RmsOffCurve(std::vector<double>(angles.size(), 3.0), angles, false), 5e-3);
       }
+    }
+  }
+}
+
+// Against sums in long double and medians of sorted values, for sizes around those of the blocks.
+TEST(ConsistencyTest, MomentsAreThoseOfTheValues) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  std::uniform_real_distribution<float> values(-0.2F, 1);
+  for (const int64_t columns : {1, 2, 3, 7, 8, 33, 34, 35, 66, 67, 200}) {
+    for (const int64_t angles : {1, 2, 90, 255, 256, 257, 600}) {
+      SCOPED_TRACE(absl::StrCat(angles, " angles, ", columns, " columns"));
+      std::vector<float> sinogram(static_cast<size_t>(angles * columns));
+      for (float& value : sinogram) value = values(random);
+      const auto at = [&](int64_t a, int64_t c) {
+        return static_cast<long double>(sinogram[static_cast<size_t>(a * columns + c)]);
+      };
+      const auto found = tomography::MomentsOf(sinogram.data(), angles, columns);
+      long double total = 0, squares = 0;
+      for (int64_t a = 0; a < angles; ++a) {
+        long double mass = 0, first = 0;
+        for (int64_t c = 0; c < columns; ++c) mass += at(a, c), first += at(a, c) * c;
+        const long double center = first / mass;
+        for (int64_t c = 0; c < columns; ++c) squares += at(a, c) * (c - center) * (c - center);
+        total += mass;
+        const auto tolerance = [](long double value) {
+          return 1e-9 * (1 + std::abs(static_cast<double>(value)));
+        };
+        ASSERT_NEAR(found.mass[static_cast<size_t>(a)], static_cast<double>(mass), 1e-9);
+        if (std::abs(mass) > 0.01)
+          ASSERT_NEAR(found.center[static_cast<size_t>(a)], static_cast<double>(center),
+                      tolerance(center));
+      }
+      const long double mean = total / angles;
+      EXPECT_NEAR(found.mean_mass, static_cast<double>(mean), 1e-9);
+      if (mean < 0.05 || columns < 3) continue;
+      if (squares > 0 && columns > 30)
+        EXPECT_NEAR(found.width, static_cast<double>(std::sqrt(squares / total)), 1e-6);
+      long double noise = 0;
+      const int64_t step = (angles + 255) / 256;
+      for (int64_t c = 1; c + 1 < columns; ++c) {
+        std::vector<double> bends;
+        for (int64_t a = 0; a < angles; a += step)
+          bends.push_back(
+              static_cast<double>(std::abs(at(a, c - 1) - 2 * at(a, c) + at(a, c + 1))));
+        std::sort(bends.begin(), bends.end());
+        const long double lever = (c - 0.5L * (columns - 1)) * bends[bends.size() / 2];
+        noise += lever * lever;
+      }
+      const auto expected = static_cast<double>(std::sqrt(noise) / 1.652L / mean);
+      EXPECT_NEAR(found.center_noise, expected, 1e-9 * (1 + expected));
     }
   }
 }
