@@ -185,18 +185,22 @@ class Slow(unittest.TestCase):
         self.addCleanup(daemon.remove)
         return daemon
 
+    def many(self):
+        """An array whose commit with zstd 15 takes seconds on as many processors as there are."""
+        return make(self.random, "u2", (max(20, 10 * os.cpu_count()), 1024, 1024))
+
     def test_a_write_that_comes_between_fails_the_commit(self):
         """With the caller's own exclusive lease; without one it is refused."""
         daemon = self.daemon()
         with daemon.client() as client:
-            array = make(self.random, "u2", (20, 1024, 1024))  # 40 MiB: many pieces
+            array = self.many()
             buffer = client.buffers.put(array)
             started = threading.Event()
             failures = []
 
             def commit(name, **options):
                 try:
-                    client.buffers.commit(buffer.name, name, "zarr", axes="zyx", chunk=[1, 256, 1024], zstd_level=15,  # takes seconds
+                    client.buffers.commit(buffer.name, name, "zarr", axes="zyx", chunk=[1, 256, 1024], zstd_level=15,
                                           progress=lambda progress: progress.done_bytes > 0 and started.set(), **options)
                 except octavo.OctavoError as error:
                     failures.append(error)
@@ -223,7 +227,7 @@ class Slow(unittest.TestCase):
     def test_cancelled(self):
         daemon = self.daemon()
         with daemon.client() as client:
-            buffer = client.buffers.put(make(self.random, "u2", (20, 1024, 1024)))
+            buffer = client.buffers.put(self.many())
 
             def stop(progress):
                 raise KeyboardInterrupt
