@@ -28,17 +28,29 @@ constexpr int64_t kMostFree = 2 * kMostBytes;
 constexpr int64_t kSizeStep = 256 << 10;
 // Blocks lie in huge pages. Of small ones a direct write hands each to the drive by itself: on a
 // virtual drive it takes twice as long. And new memory costs a fault for each page.
-constexpr int64_t kHugePage = 2 << 20;
+constexpr size_t kHugePage = 2 << 20;
 
 /// Aligned memory, freed with the last that refers to it.
-std::shared_ptr<char> Allocate(int64_t bytes, int64_t alignment) {
+std::shared_ptr<char> Allocate(int64_t bytes) {
   void* data = nullptr;
-  if (::posix_memalign(&data, static_cast<size_t>(alignment), static_cast<size_t>(bytes)) != 0)
+  if (::posix_memalign(&data, kDirectAlignment, static_cast<size_t>(bytes)) != 0)
     throw std::bad_alloc();
-  if (alignment == kHugePage) {  // only a hint
-    (void)::madvise(data, static_cast<size_t>(bytes / kHugePage * kHugePage), MADV_HUGEPAGE);
-  }
   return {static_cast<char*>(data), [](char* memory) { std::free(memory); }};
+}
+/// The same, in huge pages if the system has them. Not from the heap, where the advice would stay
+/// for whatever comes there later.
+std::shared_ptr<char> AllocateHuge(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes), more = size + kHugePage;
+  void* const mapped =
+      ::mmap(nullptr, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  auto* const begin = static_cast<char*>(mapped);
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage) % kHugePage;
+  char* const data = begin + before;
+  if (before > 0) (void)::munmap(begin, before);
+  if (before < kHugePage) (void)::munmap(data + size, kHugePage - before);
+  (void)::madvise(data, size, MADV_HUGEPAGE);  // only a hint
+  return {data, [size](char* memory) { (void)::munmap(memory, size); }};
 }
 
 }  // namespace
@@ -89,10 +101,11 @@ WriteQueue::Block WriteQueue::NewBlock(int64_t bytes) {
 
 WriteQueue::Block WriteQueue::MakeBlocks(int64_t bytes) {
   const int64_t size = RoundUp(bytes, kSizeStep);
-  if (bytes < kSizeStep) return {Allocate(size, kDirectAlignment), size};
+  if (bytes < kSizeStep) return {Allocate(size), size};
   // Small blocks share huge pages: so many fill some.
-  const int64_t count = size < kHugePage ? kHugePage / kSizeStep : 1;
-  const std::shared_ptr<char> memory = Allocate(count * size, kHugePage);
+  constexpr int64_t kHuge = kHugePage;
+  const int64_t count = size < kHuge ? kHuge / kSizeStep : 1;
+  const std::shared_ptr<char> memory = AllocateHuge(count * size);
   const MutexLock lock(mutex_);
   for (int64_t i = 1; i < count; ++i) Keep({{memory, memory.get() + i * size}, size});
   return {memory, size};

@@ -74,7 +74,8 @@ class Pictures(DaemonTest):
         tiles, truth, stage = self.tiles(flat)
         m, buffers = self.client.mosaic, self.client.buffers
         raw = buffers.put(tiles)
-        found = buffers.apply(raw.name, {"flat_field": {}})
+        # Of two scenes: what the texture of twelve tiles leaves in their mean can be two thirds of the illumination.
+        found = buffers.apply(buffers.put(np.concatenate([tiles, self.tiles(flat)[0]])).name, {"flat_field": {}})
         level = buffers.apply(raw.name, {"flatten": {"flat": found.name}})
         left = np.std(buffers.read(found.name) / flat)
         print(f"illumination {100 * flat.std():.1f} % before, {100 * left:.2f} % left")
@@ -82,7 +83,7 @@ class Pictures(DaemonTest):
             picture(name, m.stitch(buffer.name, truth, spacing_um=1, blend="average").buffer.read()[0], 0, 3.5)
         flattened = buffers.read(level.name)
         self.assertLess(left, 0.8 * flat.std())
-        # Twelve tiles of strong texture leave some of the illumination, and all of the noise.
+        # Tiles of strong texture leave some of the illumination, and all of the noise.
         self.assertLess(self.disagreement(flattened, truth), 0.8 * self.disagreement(tiles, truth))
         registered = m.register(level.name, stage, spacing_um=1, max_shift_um=10)
         at = np.array([[one.position_um.z, one.position_um.y, one.position_um.x] for one in registered.tiles])
