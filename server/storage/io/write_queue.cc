@@ -133,11 +133,9 @@ absl::Status WriteQueue::Write(std::shared_ptr<OutputFile> file, Block block,
     MutexLock lock(mutex_);
     while (!failed_ && !HasRoom(item->bytes)) done_.Wait(lock);
     if (!status_.ok()) return status_;
-    ++items_;
-    bytes_ += item->bytes;
-    pieces_ += std::ssize(item->pieces);
     // A thread for each piece.
-    while (threads_.size() < kThreads && std::ssize(threads_) < pieces_) {
+    const int64_t pending = pieces_ + std::ssize(item->pieces);
+    while (threads_.size() < kThreads && std::ssize(threads_) < pending) {
       try {
         threads_.emplace_back([this] { Run(); });
       } catch (const std::exception&) {  // no more threads can start
@@ -145,7 +143,10 @@ absl::Status WriteQueue::Write(std::shared_ptr<OutputFile> file, Block block,
         break;
       }
     }
-    if (!alone) queue_.push_back(item);
+    if (!alone) queue_.push_back(item);  // may throw: nothing is counted yet
+    ++items_;
+    bytes_ += item->bytes;
+    pieces_ = pending;
   }
   if (alone) {
     for (const Piece& piece : item->pieces) Process(*item, piece);
