@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,10 +22,10 @@ constexpr int64_t kMostDisplayed =
     int64_t{64} << 20;  // bytes sampled for the values to show as black and white
 constexpr double kDarkPart = 0.002, kBrightPart = 0.998;  // of the pixels
 
-// Values are counted by the high half of their keys; only those that share it with a wanted one are
-// put in order.
-constexpr int kLowBits = 16;
-constexpr size_t kBins = size_t{1} << (32 - kLowBits);
+// Values are counted by the high half of their keys, and then those that share it with a wanted one
+// by the low half: nothing is copied, whatever the values are.
+constexpr int kHalf = 16;
+constexpr size_t kBins = size_t{1} << kHalf;
 constexpr int64_t kPart = 256 << 10;  // values of a task
 
 /// Numbers in the order of the floats.
@@ -32,17 +33,32 @@ uint32_t KeyOf(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return (bits >> 31) != 0 ? ~bits : bits | (uint32_t{1} << 31);
 }
-size_t BinOf(float value) { return KeyOf(value) >> kLowBits; }
+float ValueOf(uint32_t key) {
+  return std::bit_cast<float>((key >> 31) != 0 ? key & ~(uint32_t{1} << 31) : ~key);
+}
 
-/// Calls `use(part, value)` for each finite value, parts side by side.
-template <class Use>
-void ForFinite(const float* values, int64_t count, int64_t parts, const Use& use) {
+using Bins = std::vector<int64_t>;
+
+/// How many of the finite values have each half key; `half_of` gives that of a key, or nothing.
+template <class HalfOf>
+Bins CountsOf(const float* values, int64_t count, const HalfOf& half_of) {
+  // As many counts of all bins as there are threads.
+  const int64_t parts =
+      std::clamp<int64_t>(count / kPart, 1, tbb::this_task_arena::max_concurrency());
+  std::vector<Bins> counts(static_cast<size_t>(parts));
   tbb::parallel_for(int64_t{0}, parts, [&](int64_t part) {
+    Bins& bins = counts[static_cast<size_t>(part)];
+    bins.resize(kBins);
     const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
     for (int64_t i = begin; i < end; ++i) {
-      if (std::isfinite(values[i])) use(static_cast<size_t>(part), values[i]);
+      if (!std::isfinite(values[i])) continue;
+      if (const std::optional<size_t> half = half_of(KeyOf(values[i]))) ++bins[*half];
     }
   });
+  for (size_t part = 1; part < counts.size(); ++part) {
+    for (size_t bin = 0; bin < kBins; ++bin) counts.front()[bin] += counts[part][bin];
+  }
+  return std::move(counts.front());
 }
 
 /// A place in the order of the values, by the bin that has it.
@@ -50,7 +66,7 @@ struct Place {
   size_t bin = 0;
   int64_t within = 0;  // in the order of the bin's values
 };
-Place PlaceOf(const std::vector<int64_t>& bins, int64_t place) {
+Place PlaceOf(const Bins& bins, int64_t place) {
   size_t bin = 0;
   for (; place >= bins[bin]; ++bin) place -= bins[bin];
   return {.bin = bin, .within = place};
@@ -59,41 +75,21 @@ Place PlaceOf(const std::vector<int64_t>& bins, int64_t place) {
 }  // namespace
 
 DisplayRange DisplayRangeOf(const float* values, int64_t count) {
-  // As many counts of all bins as there are threads.
-  const int64_t parts =
-      std::clamp<int64_t>(count / kPart, 1, tbb::this_task_arena::max_concurrency());
-  std::vector<std::vector<int64_t>> counts(static_cast<size_t>(parts));
-  for (auto& bins : counts) bins.resize(kBins);
-  ForFinite(values, count, parts, [&](size_t part, float value) { ++counts[part][BinOf(value)]; });
-  std::vector<int64_t> bins = std::move(counts.front());
-  for (size_t part = 1; part < counts.size(); ++part) {
-    for (size_t bin = 0; bin < kBins; ++bin) bins[bin] += counts[part][bin];
-  }
-  const int64_t finite = std::accumulate(bins.begin(), bins.end(), int64_t{0});
+  const Bins high =
+      CountsOf(values, count, [](uint32_t key) { return std::optional<size_t>(key >> kHalf); });
+  const int64_t finite = std::accumulate(high.begin(), high.end(), int64_t{0});
   DisplayRange range = {.not_finite = count - finite, .looked_at = count};
   if (finite == 0) return range;
   const auto at = [&](double part) {
-    return PlaceOf(bins, std::lround(part * static_cast<double>(finite - 1)));
+    const Place place = PlaceOf(high, std::lround(part * static_cast<double>(finite - 1)));
+    const Bins low = CountsOf(values, count, [&](uint32_t key) {
+      return key >> kHalf == place.bin ? std::optional<size_t>(key % kBins) : std::nullopt;
+    });
+    const size_t key = place.bin * kBins + PlaceOf(low, place.within).bin;
+    return static_cast<double>(ValueOf(static_cast<uint32_t>(key)));
   };
-  const Place places[] = {at(kDarkPart), at(kBrightPart)};
-  std::vector<std::vector<float>> near[2];
-  for (auto& of : near) of.resize(static_cast<size_t>(parts));
-  ForFinite(values, count, parts, [&](size_t part, float value) {
-    const size_t bin = BinOf(value);
-    for (size_t which = 0; which < 2; ++which) {
-      if (bin == places[which].bin) near[which][part].push_back(value);
-    }
-  });
-  double found[2];
-  for (size_t which = 0; which < 2; ++which) {
-    std::vector<float> all;
-    for (const auto& of : near[which]) all.insert(all.end(), of.begin(), of.end());
-    const auto nth = all.begin() + places[which].within;
-    std::nth_element(all.begin(), nth, all.end());
-    found[which] = static_cast<double>(*nth);
-  }
-  range.lo = found[0];
-  range.hi = found[1];
+  range.lo = at(kDarkPart);
+  range.hi = at(kBrightPart);
   return range;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <numeric>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <utility>
@@ -22,12 +23,14 @@ namespace {
 constexpr size_t kThreads = 8;
 // What may be pending: each thread's block, and as much again that is ready.
 constexpr int64_t kMostBytes = 16 * WriteQueue::kBlockBytes, kMostItems = 64;
-// What is kept for the next blocks: as much as is pending, and what is being filled.
+// What is kept for the next blocks: as much as may be pending, and as much for those that are being
+// filled.
 constexpr int64_t kMostFree = 2 * kMostBytes;
 // Sizes of blocks, so that a block fits the next file of about the same size.
 constexpr int64_t kSizeStep = 256 << 10;
-// Blocks lie in huge pages. Of small ones a direct write hands each to the drive by itself: on a
-// virtual drive it takes twice as long. And new memory costs a fault for each page.
+// Blocks that are written past the page cache lie in huge pages: the kernel then hands a drive a
+// few long runs of memory for a write. With small pages it hands over each page by itself, which
+// took a virtual drive twice as long. And new memory costs a fault for each page.
 constexpr size_t kHugePage = 2 << 20;
 
 /// Aligned memory, freed with the last that refers to it.
@@ -37,13 +40,13 @@ std::shared_ptr<char> Allocate(int64_t bytes) {
     throw std::bad_alloc();
   return {static_cast<char*>(data), [](char* memory) { std::free(memory); }};
 }
-/// The same, in huge pages if the system has them. Not from the heap, where the advice would stay
-/// for whatever comes there later.
+/// The same, in huge pages if the system has them; nothing if it has not so much. Not from the
+/// heap, where the advice would stay for whatever comes there later.
 std::shared_ptr<char> AllocateHuge(int64_t bytes) {
   const auto size = static_cast<size_t>(bytes), more = size + kHugePage;
   void* const mapped =
       ::mmap(nullptr, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  if (mapped == MAP_FAILED) return nullptr;
   auto* const begin = static_cast<char*>(mapped);
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage) % kHugePage;
   char* const data = begin + before;
@@ -101,21 +104,33 @@ WriteQueue::Block WriteQueue::NewBlock(int64_t bytes) {
 
 WriteQueue::Block WriteQueue::MakeBlocks(int64_t bytes) {
   const int64_t size = RoundUp(bytes, kSizeStep);
-  if (bytes < kSizeStep) return {Allocate(size), size};
-  // Small blocks share huge pages: so many fill some.
+#ifndef OCTAVO_SANITIZED  // which looks for writes beyond a block of the heap
+  // Several small blocks share whole huge pages; of large ones, the last page may be small ones.
   constexpr int64_t kHuge = kHugePage;
-  const int64_t count = size < kHuge ? kHuge / kSizeStep : 1;
-  const std::shared_ptr<char> memory = AllocateHuge(count * size);
-  const MutexLock lock(mutex_);
-  for (int64_t i = 1; i < count; ++i) Keep({{memory, memory.get() + i * size}, size});
-  return {memory, size};
+  const int64_t count = size < kHuge ? kHuge / std::gcd(size, kHuge) : 1;
+  const auto memory = bytes < kSizeStep ? nullptr : AllocateHuge(count * size);
+  if (memory != nullptr) {
+    const MutexLock lock(mutex_);
+    for (int64_t i = 1; i < count; ++i) Keep({{memory, memory.get() + i * size}, size});
+    return {memory, size};
+  }
+#endif
+  return {Allocate(size), size};
 }
 
 void WriteQueue::Keep(Block block) {
-  if (free_bytes_ + block.size() > kMostFree) return;
-  free_bytes_ += block.size();
   const int64_t size = block.size();
-  free_.emplace(size, std::move(block));
+  // Smaller ones give way: those that are wanted now have the size of this one.
+  while (free_bytes_ + size > kMostFree && !free_.empty() && free_.begin()->first < size) {
+    free_bytes_ -= free_.begin()->first;
+    free_.erase(free_.begin());
+  }
+  if (free_bytes_ + size > kMostFree) return;
+  try {
+    free_.emplace(size, std::move(block));
+    free_bytes_ += size;
+  } catch (const std::exception&) {  // no memory to keep it
+  }
 }
 
 bool WriteQueue::HasRoom(int64_t bytes) const {
@@ -133,7 +148,7 @@ absl::Status WriteQueue::Write(std::shared_ptr<OutputFile> file, Block block,
     MutexLock lock(mutex_);
     while (!failed_ && !HasRoom(item->bytes)) done_.Wait(lock);
     if (!status_.ok()) return status_;
-    // A thread for each piece.
+    // A thread for each piece, as far as there may be so many.
     const int64_t pending = pieces_ + std::ssize(item->pieces);
     while (threads_.size() < kThreads && std::ssize(threads_) < pending) {
       try {
@@ -210,10 +225,7 @@ void WriteQueue::End(Item& item) {
     --items_;
     bytes_ -= item.bytes;
     pieces_ -= std::ssize(item.pieces);
-    try {
-      Keep(std::move(item.block));
-    } catch (const std::exception&) {  // no memory to keep it
-    }
+    Keep(std::move(item.block));
   }
   done_.NotifyAll();
 }

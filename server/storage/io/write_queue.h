@@ -32,6 +32,8 @@ class WriteQueue {
   class Block {
    public:
     Block() = default;
+    Block(Block&&) = default;  // no copies: the queue hands it out again
+    Block& operator=(Block&&) = default;
     Block(std::shared_ptr<char> data, int64_t size) : data_(std::move(data)), size_(size) {}
     char* data() const { return data_.get(); }
     int64_t size() const { return size_; }

@@ -185,6 +185,14 @@ std::vector<WriteQueue::Piece> Scattered(int64_t count, int64_t bytes) {
   return pieces;
 }
 
+/// Waits until so many threads hang in a write; how many do.
+int WaitForWriters(int count) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (Faults().waiting < count && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return Faults().waiting;
+}
+
 TEST_F(WriteQueueTest, ThePiecesOfABlockAreWrittenSideBySide) {
   constexpr int64_t kPieces = 20, kBytes = 64 << 10;
   std::atomic<int64_t> written{0};
@@ -196,11 +204,8 @@ TEST_F(WriteQueueTest, ThePiecesOfABlockAreWrittenSideBySide) {
   std::copy(data.begin(), data.end(), block.data());
   const auto pieces = Scattered(kPieces, kBytes);
   Faults().held = true;
-  ASSERT_THAT(queue.Write(*file, std::move(block), pieces), IsOk());
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (Faults().waiting < 8 && std::chrono::steady_clock::now() < limit)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(Faults().waiting, 8);
+  EXPECT_THAT(queue.Write(*file, std::move(block), pieces), IsOk());
+  EXPECT_EQ(WaitForWriters(8), 8);
   Faults().held = false;
   ASSERT_THAT(queue.Drain(), IsOk());
   EXPECT_EQ(written, kPieces * kBytes);
@@ -209,6 +214,46 @@ TEST_F(WriteQueueTest, ThePiecesOfABlockAreWrittenSideBySide) {
   for (const auto& piece : pieces)
     std::copy_n(data.begin() + piece.begin, piece.bytes, expected.begin() + piece.offset);
   EXPECT_TRUE(ReadFile(root() + "/f") == expected);
+}
+
+TEST_F(WriteQueueTest, ItsEndDropsThePiecesThatNoThreadHasTaken) {
+  constexpr int64_t kPieces = 20, kBytes = 64 << 10;
+  std::atomic<int64_t> written{0};
+  std::weak_ptr<OutputFile> open;
+  Faults().held = true;
+  {
+    auto queue = std::make_unique<WriteQueue>(&written);
+    auto file = queue->Create(root() + "/f", true);
+    ASSERT_THAT(file, IsOk());
+    open = *file;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(
+          queue->Write(*file, queue->NewBlock(kPieces * kBytes), Scattered(kPieces, kBytes)),
+          IsOk());
+    }
+    *file = nullptr;
+    EXPECT_EQ(WaitForWriters(8), 8);
+    Faults().delay_ms = 1000;  // meanwhile it drops the rest
+    std::thread end([&] { queue = nullptr; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    Faults().held = false;
+    end.join();
+  }
+  EXPECT_LE(written, 8 * kBytes);
+  EXPECT_TRUE(open.expired());
+}
+
+TEST_F(WriteQueueTest, WithoutThreadsTheCallerWritesAllPieces) {
+  constexpr int64_t kPieces = 20, kBytes = 64 << 10;
+  Faults().no_threads = true;
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  auto file = queue.Create(root() + "/f", true);
+  ASSERT_THAT(file, IsOk());
+  ASSERT_THAT(queue.Write(*file, queue.NewBlock(kPieces * kBytes), Scattered(kPieces, kBytes)),
+              IsOk());
+  EXPECT_EQ(written, kPieces * kBytes);
+  EXPECT_THAT(queue.Drain(), IsOk());
 }
 
 TEST_F(WriteQueueTest, AnErrorOfOnePieceIsTheErrorOfTheBlock) {
@@ -234,23 +279,28 @@ TEST_F(WriteQueueTest, ABlockWithoutPiecesIsRefused) {
   EXPECT_THAT(queue.Drain(), IsOk());
 }
 
-TEST_F(WriteQueueTest, BlocksShareNoBytes) {
+TEST_F(WriteQueueTest, BlocksShareNoBytesAndOutliveTheirNeighboursAndTheQueue) {
   std::atomic<int64_t> written{0};
-  WriteQueue queue(&written);
+  auto queue = std::make_unique<WriteQueue>(&written);
   std::vector<WriteQueue::Block> blocks;
   for (const int64_t bytes :
        {int64_t{1}, int64_t{262'143}, int64_t{262'144}, int64_t{300'000}, int64_t{1} << 20,
-        (int64_t{1} << 20) + 4095, kBlock, 5 * kBlock + 1}) {
-    for (int i = 0; i < 20; ++i) {
-      blocks.push_back(queue.NewBlock(bytes));
-      ASSERT_GE(blocks.back().size(), bytes);
-      ASSERT_EQ(reinterpret_cast<uintptr_t>(blocks.back().data()) % kDirectAlignment, 0);
+        (int64_t{1} << 20) + 4095, int64_t{7} << 18, kBlock, 5 * kBlock + 1}) {
+    for (int i = 0; i < 10; ++i) {
+      WriteQueue::Block block = queue->NewBlock(bytes);
+      ASSERT_GE(block.size(), bytes);
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(block.data()) % kDirectAlignment, 0);
+      std::fill_n(block.data(), block.size(), static_cast<char>(blocks.size()));
+      blocks.push_back(std::move(block));
     }
   }
-  std::sort(blocks.begin(), blocks.end(),
-            [](const auto& a, const auto& b) { return a.data() < b.data(); });
-  for (size_t i = 1; i < blocks.size(); ++i)
-    ASSERT_LE(blocks[i - 1].data() + blocks[i - 1].size(), blocks[i].data()) << i;
+  for (size_t i = 0; i < blocks.size(); i += 2) blocks[i] = WriteQueue::Block();
+  queue = nullptr;
+  for (size_t i = 1; i < blocks.size(); i += 2) {
+    ASSERT_TRUE(std::all_of(blocks[i].data(), blocks[i].data() + blocks[i].size(), [&](char byte) {
+      return byte == static_cast<char>(i);
+    })) << i;
+  }
 }
 
 TEST_F(WriteQueueTest, WhatIsPendingIsLimited) {
