@@ -45,10 +45,9 @@ Bins CountsOf(const float* values, int64_t count, const HalfOf& half_of) {
   // As many counts of all bins as there are threads.
   const int64_t parts =
       std::clamp<int64_t>(count / kPart, 1, tbb::this_task_arena::max_concurrency());
-  std::vector<Bins> counts(static_cast<size_t>(parts));
+  std::vector<Bins> counts(static_cast<size_t>(parts), Bins(kBins));
   tbb::parallel_for(int64_t{0}, parts, [&](int64_t part) {
     Bins& bins = counts[static_cast<size_t>(part)];
-    bins.resize(kBins);
     const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
     for (int64_t i = begin; i < end; ++i) {
       if (!std::isfinite(values[i])) continue;

@@ -23,6 +23,8 @@ namespace {
 constexpr size_t kThreads = 8;
 // What may be pending: each thread's block, and as much again that is ready.
 constexpr int64_t kMostBytes = 16 * WriteQueue::kBlockBytes, kMostItems = 64;
+// Bytes of pieces that one thread takes at a time.
+constexpr int64_t kTogether = 64 << 10;
 // What is kept for the next blocks: as much as may be pending, and as much for those that are being
 // filled.
 constexpr int64_t kMostFree = 2 * kMostBytes;
@@ -104,7 +106,7 @@ WriteQueue::Block WriteQueue::NewBlock(int64_t bytes) {
 
 WriteQueue::Block WriteQueue::MakeBlocks(int64_t bytes) {
   const int64_t size = RoundUp(bytes, kSizeStep);
-#ifndef OCTAVO_SANITIZED  // which looks for writes beyond a block of the heap
+#ifndef __SANITIZE_ADDRESS__  // which looks for writes beyond a block of the heap
   // Several small blocks share whole huge pages; of large ones, the last page may be small ones.
   constexpr int64_t kHuge = kHugePage;
   const int64_t count = size < kHuge ? kHuge / std::gcd(size, kHuge) : 1;
@@ -164,7 +166,7 @@ absl::Status WriteQueue::Write(std::shared_ptr<OutputFile> file, Block block,
     pieces_ = pending;
   }
   if (alone) {
-    for (const Piece& piece : item->pieces) Process(*item, piece);
+    Process(*item, 0, item->pieces.size());
     const MutexLock lock(mutex_);
     return status_;
   }
@@ -182,21 +184,29 @@ void WriteQueue::Run() {
   pthread_setname_np(pthread_self(), "oct-write");
   for (;;) {
     std::shared_ptr<Item> item;
-    const Piece* piece = nullptr;
+    size_t first = 0, end = 0;
     {
       MutexLock lock(mutex_);
       while (!ends_ && queue_.empty()) work_.Wait(lock);
       if (ends_) return;
       item = queue_.front();
-      piece = &item->pieces[item->taken++];
+      // Tiny pieces together, so that they cost no look at the queue each.
+      first = item->taken;
+      int64_t bytes = 0;
+      do {
+        bytes += item->pieces[item->taken++].bytes;
+      } while (item->taken < item->pieces.size() &&
+               bytes + item->pieces[item->taken].bytes <= kTogether);
+      end = item->taken;
       if (item->taken == item->pieces.size()) queue_.pop_front();
     }
-    Process(*item, *piece);
+    Process(*item, first, end);
   }
 }
 
-void WriteQueue::Process(Item& item, const Piece& piece) {
-  if (!failed_) {
+void WriteQueue::Process(Item& item, size_t first, size_t end) {
+  for (size_t i = first; i < end && !failed_; ++i) {
+    const Piece& piece = item.pieces[i];
     absl::Status written;
     try {
       written = item.file->WriteAt(item.block.data() + piece.begin, piece.bytes, piece.offset);
@@ -212,7 +222,8 @@ void WriteQueue::Process(Item& item, const Piece& piece) {
   }
   {
     const MutexLock lock(mutex_);
-    if (++item.written < item.pieces.size()) return;
+    item.written += end - first;
+    if (item.written < item.pieces.size()) return;
   }
   End(item);
 }

@@ -78,8 +78,9 @@ class WriteQueue {
   };
   std::shared_ptr<OutputFile> Shared(OutputFile file);
   void Run();
-  /// Writes one of its pieces, unless something failed before. With the last one the item is done.
-  void Process(Item& item, const Piece& piece);
+  /// Writes pieces [first, end) of it, unless something failed before. With the last one the item
+  /// is done.
+  void Process(Item& item, size_t first, size_t end);
   /// Gives block and file back.
   void End(Item& item);
   void Fail(absl::Status status);

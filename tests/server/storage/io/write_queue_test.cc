@@ -216,6 +216,33 @@ TEST_F(WriteQueueTest, ThePiecesOfABlockAreWrittenSideBySide) {
   EXPECT_TRUE(ReadFile(root() + "/f") == expected);
 }
 
+TEST_F(WriteQueueTest, TinyPiecesAndEmptyOnesComeBack) {
+  for (const int64_t bytes : {0, 1, 100, 4096, 5000, 30'000, 70'000}) {
+    constexpr int64_t kPieces = 33;
+    std::atomic<int64_t> written{0};
+    WriteQueue queue(&written);
+    auto file = queue.Create(absl::StrCat(root(), "/f", bytes), true);
+    ASSERT_THAT(file, IsOk());
+    const int64_t room = (bytes + 4095) / 4096 * 4096 + 4096;
+    WriteQueue::Block block = queue.NewBlock(kPieces * room);
+    std::vector<WriteQueue::Piece> pieces;
+    const Bytes data = Random(kPieces * bytes);
+    for (int64_t i = 0; i < kPieces; ++i) {
+      pieces.push_back({.begin = i * room, .bytes = bytes, .offset = i * room});
+      std::copy_n(data.begin() + i * bytes, bytes, block.data() + i * room);
+    }
+    ASSERT_THAT(queue.Write(*file, std::move(block), pieces), IsOk());
+    ASSERT_THAT(queue.Drain(), IsOk());
+    EXPECT_EQ(written, kPieces * bytes);
+    const Bytes back = ReadFile((*file)->path());
+    for (int64_t i = 0; i < kPieces && bytes > 0; ++i) {
+      EXPECT_TRUE(std::equal(data.begin() + i * bytes, data.begin() + (i + 1) * bytes,
+                             back.begin() + i * room))
+          << i;
+    }
+  }
+}
+
 TEST_F(WriteQueueTest, ItsEndDropsThePiecesThatNoThreadHasTaken) {
   constexpr int64_t kPieces = 20, kBytes = 64 << 10;
   std::atomic<int64_t> written{0};
