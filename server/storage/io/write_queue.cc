@@ -45,6 +45,9 @@ std::shared_ptr<char> Allocate(int64_t bytes) {
 /// The same, in huge pages if the system has them; nothing if it has not so much. Not from the
 /// heap, where the advice would stay for whatever comes there later.
 std::shared_ptr<char> AllocateHuge(int64_t bytes) {
+#ifdef __SANITIZE_ADDRESS__
+  return nullptr;  // so that a write beyond a block of the heap is seen
+#endif
   const auto size = static_cast<size_t>(bytes), more = size + kHugePage;
   void* const mapped =
       ::mmap(nullptr, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -106,7 +109,6 @@ WriteQueue::Block WriteQueue::NewBlock(int64_t bytes) {
 
 WriteQueue::Block WriteQueue::MakeBlocks(int64_t bytes) {
   const int64_t size = RoundUp(bytes, kSizeStep);
-#ifndef __SANITIZE_ADDRESS__  // which looks for writes beyond a block of the heap
   // Several small blocks share whole huge pages; of large ones, the last page may be small ones.
   constexpr int64_t kHuge = kHugePage;
   const int64_t count = size < kHuge ? kHuge / std::gcd(size, kHuge) : 1;
@@ -116,7 +118,6 @@ WriteQueue::Block WriteQueue::MakeBlocks(int64_t bytes) {
     for (int64_t i = 1; i < count; ++i) Keep({{memory, memory.get() + i * size}, size});
     return {memory, size};
   }
-#endif
   return {Allocate(size), size};
 }
 

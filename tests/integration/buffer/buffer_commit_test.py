@@ -186,7 +186,7 @@ class Slow(unittest.TestCase):
         return daemon
 
     def many(self):
-        """An array whose commit with zstd 15 takes seconds on as many processors as there are."""
+        """An array whose commit with zstd 15 takes seconds on up to 32 processors."""
         planes = min(max(20, 10 * len(os.sched_getaffinity(0))), 320)
         return np.concatenate([make(self.random, "u2", (20, 1024, 1024))] * (planes // 20))
 
